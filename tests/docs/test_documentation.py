@@ -22,7 +22,7 @@ from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
 from orders.store.audit import SERVICE
 from orders.web.api import PROTECTION
 from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS
-from schemas import v1, v2
+from schemas import imports, v1, v2
 from tests.support.clocks import SetClock
 from tests.support.machine import free_port
 from tests.support.service import ROOT, SOURCE
@@ -189,8 +189,16 @@ def test_the_tables_of_fields_have_all_fields():
     ((one, two),) = [row for row in rows if row[0].startswith("NewOrder takes")]
     assert names(one) == fields(v1.NewOrderSchema)
     assert names(one) + names(two) == fields(v2.NewOrderSchema)
+    ((one, two),) = [row for row in rows if row[0].startswith("a shipment takes")]
+    assert names(one) == fields(v1.ShipmentSchema)
+    assert names(one) + names(two) == fields(v2.ShipmentSchema)
     patch = section("### Changes", api).split(";")[0]
     assert set(fields(v2.OrderPatchSchema)) == set(names(patch))
+
+
+def test_the_parameters_of_an_import_are_all_described():
+    (listed,) = re.findall(r"are parameters \((.*?)\)", page("import.md"), re.DOTALL)
+    assert names(listed) == fields(imports.ImportQuerySchema)
 
 
 def test_which_texts_are_forgotten_and_which_are_searched_is_said_in_each_place(tmp_path):
