@@ -113,6 +113,9 @@ def test_requests_are_counted_by_version_operation_method_and_status(store):
         ("v1", "listOrders", 200, "HEAD", one, ORDERS),
         ("v1", "getOrder", 404, "GET", one, f"{ORDERS}/99"),
         ("v2", "getUsage", 200, "GET", two, "/v2/usage"),
+        # Of other blueprints than that of the version's name.
+        ("v2", "listKeys", 403, "GET", two, "/v2/keys"),
+        ("v2", "importOrders", 403, "POST", two, "/v2/imports"),
         ("v1", "unknown", 405, "DELETE", one, ORDERS),
         ("v2", "unknown", 404, "GET", two, "/v2/nothing"),
         ("none", "healthz", 200, "GET", store.anonymous(), "/healthz"),

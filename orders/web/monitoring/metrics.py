@@ -169,7 +169,7 @@ class Metrics:
         if operation is None:
             # All files of pages are one: `file /docs/`.
             return NO_VERSION, call.endpoint.partition(" ")[0]
-        return call.endpoint.partition(".")[0], operation
+        return _version_of(call.path), operation
 
 
 def install(app: OrdersFlask) -> None:
