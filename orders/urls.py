@@ -6,6 +6,7 @@ Standard library only. A wrong one raises ValueError with how to fix it, but not
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import re
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -24,6 +25,14 @@ _REDIS_SCHEMES = {
 # Parameters that may follow a question mark. The service decides the package's others.
 _REDIS_OPTIONS = {"db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 _REDIS_DATABASE = re.compile(r"(/[0-9]{0,4})?")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or a name is this computer's own, which no other reaches."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def base_url(text: str) -> str:

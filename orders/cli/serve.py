@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import ipaddress
 import logging
 import os
 import platform
@@ -35,6 +34,7 @@ from orders.store.care.files import LOCKED_SECONDS, MAKING_SECONDS, InstanceLock
 from orders.store.care.opening import InUse, ServingLock
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
+from orders.urls import is_loopback
 from orders.web import logs
 from orders.web.api import OrdersFlask, ServingPolicy
 from orders.web.monitoring.health import StatusFile
@@ -283,7 +283,7 @@ def _bind(app: OrdersFlask) -> Server:
 
 def _welcome(shop: Shop, server: Server, *, with_demo: bool, opens: bool) -> str | None:
     settings = shop.settings
-    if not _is_loopback(settings.host):
+    if not is_loopback(settings.host):
         log.warning(
             "Listening on %s: keys cross the network. Put TLS in front (docs/phone.md).",
             settings.host,
@@ -304,13 +304,6 @@ def _welcome(shop: Shop, server: Server, *, with_demo: bool, opens: bool) -> str
             log.info("There is no API key yet. Issue one: %s", issue)
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
     return key
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _show_demo(shop: Shop, address: str) -> str | None:

@@ -7,7 +7,6 @@ synchronize, before a page can change them. A code works once, and not after it 
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from werkzeug.exceptions import BadRequest, NotFound
 
 from orders.apikeys import is_of_test_mode, is_well_formed
 from orders.strictjson import to_json
+from orders.urls import is_loopback
 from orders.web.access import current_call
 from orders.web.api import OrdersFlask
 from orders.web.refusals import InvalidKey
@@ -99,11 +99,7 @@ def _app() -> OrdersFlask:
 def is_for_phones(address: str) -> bool:
     """Return whether other devices can reach an address, and a key may cross to them: by TLS."""
     parts = urlsplit(address)
-    try:
-        is_own = ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        is_own = parts.hostname == "localhost"
-    return parts.scheme == "https" and not is_own
+    return parts.scheme == "https" and not is_loopback(parts.hostname or "")
 
 
 def _qr_code(text: str) -> dict[str, object]:
