@@ -1,4 +1,4 @@
-"""What administers the shop: keys and webhooks."""
+"""The administration of the shop: keys and webhooks."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class NewKeySchema(StrictSchema):
 
 
 class KeyPatchSchema(StrictSchema):
-    """What to change of a key (RFC 7396): others stay as they are."""
+    """Changes of a key (RFC 7396): absent fields stay as they are."""
 
     example: ClassVar[dict[str, Any]] = {"name": "the new web shop", "expiresInDays": None}
 
@@ -207,7 +207,7 @@ class NewWebhookSchema(StrictSchema):
 
 
 class WebhookPatchSchema(StrictSchema):
-    """What to change of a webhook (RFC 7396)."""
+    """Changes of a webhook (RFC 7396)."""
 
     example: ClassVar[dict[str, Any]] = {"events": ["order.placed"]}
 
@@ -225,7 +225,7 @@ class ResumptionSchema(StrictSchema):
 
 
 class PingSchema(SparseSchema):
-    """What came of a ping."""
+    """The result of a ping."""
 
     example: ClassVar[dict[str, Any]] = {"status": 204, "milliseconds": 12}
 
@@ -273,7 +273,7 @@ class NewestFirstQuerySchema(QuerySchema):
 
 
 class RedeliverySchema(CamelSchema):
-    """What is sent again."""
+    """An event that is sent again."""
 
     example: ClassVar = {"webhookId": 5, "eventId": 88}
 

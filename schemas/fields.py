@@ -20,7 +20,7 @@ FAULT_CODES = (
 
 
 class Fault(str):
-    """What is wrong with a field, in words, and its `code` for programs."""
+    """A fault of a field, in words, and its `code` for programs."""
 
     __slots__ = ("code",)
     code: str
@@ -48,7 +48,7 @@ class Described(ma.fields.Field[Any]):
     default_error_messages = {"required": "is required", "null": "must not be null"}  # noqa: RUF012
 
     def make_error(self, key: str, **kwargs: Any) -> ma.ValidationError:
-        """Return the exception for what marshmallow itself finds; most keys mean another type."""
+        """Return the exception for a fault that marshmallow finds; most keys mean another type."""
         code = key if key in Described.default_error_messages else "type"
         return invalid(str(self.error_messages[key]).format(**kwargs), code)
 
@@ -133,7 +133,7 @@ class Instant(Described):
 
 
 class Several(Described, ma.fields.List[Any]):
-    """One or more objects, or other elements. Of a longer list, none is looked at."""
+    """One or more objects, or other elements. A longer list is rejected without a look at them."""
 
     def __init__(self, description: str, element: Any, most: int, **kwargs: Any) -> None:
         metadata = {"minItems": 1, "maxItems": most, **kwargs.pop("metadata", {})}
@@ -351,7 +351,7 @@ class StrictSchema(CamelSchema):
     }
 
     def load(self, data: Any, **options: Any) -> Any:
-        """Return what data is, or raise all that is wrong in it, unknown fields in their order."""
+        """Return the loaded data, or raise all its faults, unknown fields in their order."""
         faults: dict[str, Any] = {}
         try:
             # There may be thousands of them, which marshmallow would name one by one, in any order.
@@ -384,7 +384,7 @@ class ErrorSchema(CamelSchema):
 
 
 class FaultSchema(SparseSchema):
-    """What is wrong with one field or parameter."""
+    """A fault of one field or parameter."""
 
     field = Text("Its name, such as orderIds[0]; absent where it is the request as a whole.")
     code = Text("What kind of fault it is.", required=True, validate=ma.validate.OneOf(FAULT_CODES))

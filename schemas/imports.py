@@ -1,4 +1,4 @@
-"""An import of orders: its files, how they are read, and what came of it."""
+"""An import of orders: its files, how they are read, and its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orders.domain import MAX_INT64
 from schemas import fields
 from schemas.fields import QuerySchema, SparseSchema, StrictSchema
 
-# As the command has them.
+# The choices of the command's options.
 SHOPS = ("shopify", "woocommerce")
 DATE_ORDERS = ("dmy", "mdy", "ymd")
 IF_KNOWN = ("refuse", "skip", "import")
@@ -52,7 +52,7 @@ class ImportQuerySchema(QuerySchema):
 
 
 class FileFaultSchema(SparseSchema):
-    """What is wrong in the file."""
+    """A fault in the file."""
 
     line = fields.Int64("The line, from 1.", 1, MAX_INT64, required=True)
     column = fields.Text("The column; absent where it is the line as a whole.")
@@ -60,14 +60,14 @@ class FileFaultSchema(SparseSchema):
 
 
 class RemarkSchema(SparseSchema):
-    """What else is to be said of the file."""
+    """A remark about the file."""
 
     message = fields.Text("In words.", required=True)
     rows = fields.Int64("Of how many rows.", 1, MAX_INT64, required=True)
 
 
 class ImportSchema(SparseSchema):
-    """What came of an import, or would come of it."""
+    """The result of an import, or of a dry run."""
 
     example: ClassVar[dict[str, Any]] = {"orders": 300, "remarks": []}
 

@@ -1,4 +1,4 @@
-"""What version 1 takes and returns: orders and pets."""
+"""Requests and responses of version 1: orders and pets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class NewOrderSchema(StrictSchema):
 
 
 class ShipmentSchema(StrictSchema):
-    """What a client may say of a shipment."""
+    """A shipment."""
 
     example: ClassVar[dict[str, Any]] = {"shipDate": "2026-12-01T08:00:00Z"}
 

@@ -1,4 +1,4 @@
-"""What version 2 takes and returns: orders, events, reports, and the parameters of queries."""
+"""Requests and responses of version 2: orders, events, reports, and the parameters of queries."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class PlacementsSchema(StrictSchema):
 
 
 class PlacementResultSchema(SparseSchema):
-    """What became of an order that was to be placed: it is, or why not."""
+    """The result of placing an order: the order, or why it was not placed."""
 
     order_id = fields.identifier(
         "The order that was placed, or the one that has the reference.", required=True
@@ -158,7 +158,7 @@ class OrderPageSchema(SparseSchema):
 
 
 class OrderPatchSchema(StrictSchema):
-    """What to change of an order (RFC 7396): null removes a field, others stay as they are."""
+    """Changes of an order (RFC 7396): null removes a field, absent ones stay as they are."""
 
     example: ClassVar[dict[str, Any]] = {"quantity": 3, "note": None}
 
@@ -177,7 +177,7 @@ class OrderPatchSchema(StrictSchema):
 
 
 class ShipmentSchema(v1.ShipmentSchema):
-    """What a client may say of a shipment."""
+    """A shipment."""
 
     example: ClassVar[dict[str, Any]] = {**v1.ShipmentSchema.example, "tracking": "JD0146000041"}
 
@@ -207,7 +207,7 @@ class ShipmentsSchema(v1.ShipmentSchema):
 
 
 class ShipmentResultSchema(SparseSchema):
-    """What became of an order that was to be shipped: it has shipped, or why not."""
+    """The result of shipping an order: the order, or why it was not shipped."""
 
     order_id = fields.identifier("", required=True)
     order = fields.Nested("The order, if it shipped.", nested=OrderSchema)
@@ -326,7 +326,7 @@ class StatusCountsSchema(CamelSchema):
 
 
 class DaySchema(CamelSchema):
-    """What happened on a day of the time zone asked for."""
+    """The figures of a day in the requested time zone."""
 
     date = ma.fields.Date(required=True, metadata={"description": "The day."})
     placed = _count("Orders whose placedAt is on it.")

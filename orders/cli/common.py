@@ -1,6 +1,6 @@
-"""What the commands share: a shop that is ready to use, options, errors in one line, output.
+"""The parts that commands share: a shop ready to use, options, errors in one line, output.
 
-Data go to standard output; messages and progress to standard error.
+Data goes to standard output; messages and progress to standard error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ force = click.option(
     "--force", is_flag=True, help="Even if that ends an earlier secret's grace period."
 )
 Id = click.IntRange(0, MAX_INT64)
-# In what click keeps for a command: whether it is on test mode's store.
+# The name, in click's context, under which a command finds whether it is on test mode's store.
 _IS_TEST = "orders.is_test"
 
 
@@ -54,11 +54,11 @@ class PlainCommand(click.Command):
 
 
 class CommandGroup(PlainCommand, AppGroup):
-    """A group of such commands."""
+    """A group of plain commands."""
 
 
 class StoreGroup(CommandGroup):
-    """A group of commands on what a store has, the shop's own or, with --test, test mode's."""
+    """A group of commands on a store: the shop's own or, with --test, test mode's."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
         super().add_command(on_test_store(cmd), name)
@@ -99,7 +99,7 @@ class Program(CommandGroup):
         return click.Group.invoke(self, ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write where the data are."""
+        """Write where the data is."""
         formatter.write_paragraph()
         formatter.write_text(
             f"The data folder is {installation.instance_folder()}, unless ORDERS_INSTANCE "
@@ -159,7 +159,7 @@ def _make_unless_another_does(shop: Shop) -> None:
 
 @contextmanager
 def stopped_shop(*, make: bool = False) -> Iterator[Shop]:
-    """Yield that shop while no service runs on the store, and none can start.
+    """Yield the shop while no service runs on the store, and none can start.
 
     With `make`, there need be no store: `make_store` makes it.
     """

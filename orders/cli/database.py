@@ -21,7 +21,7 @@ from orders.store.care import salvage as salvaging
 from orders.store.care.backups import Backups
 from orders.store.database.database import Database
 
-# Between them, the service may write.
+# Between batches of this many, the service may write.
 _FIXED_AT_ONCE = 500
 # How many unreadable ranges of a table are shown.
 _SHOWN_RANGES = 5
@@ -355,7 +355,7 @@ def test_group() -> None:
 @test_group.command("reset")
 @click.pass_context
 def reset(context: click.Context) -> None:
-    """Delete all orders of test mode, with what came of them; its keys and webhooks stay.
+    """Delete all orders of test mode and their history; its keys and webhooks stay.
 
     The service may go on running. Ids continue: no client takes a new order for an old one.
     """

@@ -44,17 +44,17 @@ from orders.store.care.files import complete_file
 from orders.store.database.database import Database
 from orders.store.forgetting import Due
 
-# By a dry run.
+# How much a dry run shows.
 _SHOWN_ORDERS = 3
 _SHOWN_FAULTS = 10_000
 # Progress is shown after this many bytes.
 _STEP = 64 * 1024
-# Of events, in a query.
+# How many events a query reads.
 _BATCH = 200
 _WHOLE_HISTORY = 1_000_000
 _POLL_SECONDS = 0.5
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-# Of orders in a message.
+# How many orders a message names.
 _NAMED = 10
 
 _ExistingFile = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
@@ -255,7 +255,7 @@ def _copy_to_stdout(file: IO[bytes]) -> None:
         shutil.copyfileobj(file, sys.stdout.buffer)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough (`| head`). Python would complain at the end.
+        # The reader has closed its end (`| head`). Python would complain at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

@@ -323,7 +323,7 @@ def _show_demo(shop: Shop, address: str) -> str | None:
 
 
 class State(StrEnum):
-    """The states that systemd can be notified of."""
+    """The states of which systemd can be notified."""
 
     READY = "READY=1"
     ALIVE = "WATCHDOG=1"

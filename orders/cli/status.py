@@ -28,9 +28,9 @@ from orders.store.database.errors import StoreUnavailable, duration_in_words
 from orders.web.monitoring import health
 from orders.webhooks import deliveries, endpoints
 
-# It writes every five seconds.
+# The service writes its status every five seconds.
 _SILENT_AFTER = timedelta(seconds=30)
-# As the alerts have them.
+# The limits of the alerts.
 _LEAST_FREE_BYTES = 1_000_000_000
 _LONGEST_LAG_SECONDS = 900
 _LONGEST_BEHIND_SECONDS = 300

@@ -1,4 +1,4 @@
-"""What differs between systems: private files, syncing, names, locks, signals, users, boot.
+"""The differences between systems: private files, syncing, names, locks, signals, users, boot.
 
 Nothing else asks which system it is. `posix` is Linux' and macOS' part,
 `windows` that of Windows; `at_boot` has all systems'.

@@ -21,13 +21,13 @@ if sys.platform == "win32":
 else:
     from orders.system.posix import user_id
 
-# As systemd, launchd and the task scheduler know it.
+# Its name for systemd, launchd and the task scheduler.
 _SERVICE = "store-orders"
 # A stop answers what has been received, for at most 30 s, and ends webhooks, for at most 6.
 _STOP_SECONDS = 45
 # How long a program of the system may take: some wait until the service has stopped.
 PATIENCE_SECONDS = _STOP_SECONDS + 15
-# The service bounds its log; what Python says of a crash can't go there.
+# The service bounds its log; Python's own words about a crash can't go there.
 _LOG = "log.txt"
 _CRASHES = "crashes.txt"
 # Where macOS has disks other than its own.

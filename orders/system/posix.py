@@ -1,4 +1,4 @@
-"""What differs between systems, as POSIX has it: Linux and macOS."""
+"""The differences between systems, for POSIX: Linux and macOS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 # A file that is open, too, can be renamed and replaced.
 REPLACES_OPEN_FILES = True
-# As a person types it.
+# How a person types it.
 CURL = "curl"
 quoted = shlex.quote
 

@@ -1,4 +1,4 @@
-"""What differs between systems, as Windows has it.
+"""The differences between systems, for Windows.
 
 Private means: an access control list (ACL) of its own, which inherits nothing and names only the
 owner. Files that others make in a private folder, SQLite's among them, inherit that folder's.
@@ -21,11 +21,11 @@ from pathlib import Path
 # So that mypy reads it for Windows only.
 assert sys.platform == "win32"  # noqa: S101 # nosec B101
 
-# What is open can be neither renamed nor replaced.
+# An open file can be neither renamed nor replaced.
 REPLACES_OPEN_FILES = False
 # In PowerShell, curl is another command.
 CURL = "curl.exe"
-# A scanner or an indexer opens what was just written for a moment: so long a name is tried again.
+# A scanner or an indexer opens new files for a moment: for this long, a name is tried again.
 _NAME_SECONDS = 2.0
 _NAME_PAUSE = 0.02
 # Access denied, a sharing violation: https://learn.microsoft.com/windows/win32/debug/system-error-codes
@@ -249,7 +249,7 @@ def _make_private(path: Path) -> None:
         return  # FAT and exFAT, as sticks have them
     text = _security(path)
     trusted = {_owner(path), _shown(user_id())}
-    # D:, flags, and entries in parentheses, each of which ends with whom it is for.
+    # D:, flags, and entries in parentheses, each of which ends with its user.
     flags, *entries = text.partition("D:")[2].split("(")
     inherits = path.is_dir() and "P" not in flags
     names = {each.rpartition(")")[0].split(";")[5] for each in entries}
@@ -336,7 +336,7 @@ def _owner(path: Path) -> str:
 
 
 def _is_own(path: Path) -> bool:
-    # What an administrator makes may belong to all of them.
+    # An administrator's files may belong to all administrators.
     return _owner(path) in {_shown(user_id()), _shown(user_id(_TOKEN_OWNER))}
 
 
@@ -347,7 +347,7 @@ def _shown(sid: str) -> str:
 
 
 def user_id(kind: int = _TOKEN_USER) -> str:
-    """Return the SID of this process' user, or by another kind of the owner of what it makes."""
+    """Return the SID of this process' user or, by another kind, of the owner of its files."""
     token, size, text = wintypes.HANDLE(), wintypes.DWORD(), wintypes.LPWSTR()
     process = wintypes.HANDLE(_kernel.GetCurrentProcess())
     _advapi.OpenProcessToken(process, _TOKEN_QUERY, ctypes.byref(token))

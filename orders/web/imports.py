@@ -31,7 +31,7 @@ blueprint = ApiBlueprint("imports", __name__, url_prefix=f"/v{VERSION}", is_stri
 _SHOWN_ORDERS = 3
 _SHOWN_FAULTS = 1_000
 _REPORT = ImportSchema()
-# What messages call an option of the command.
+# How messages name the command's options.
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
 

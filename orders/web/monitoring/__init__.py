@@ -1,1 +1,1 @@
-"""What operators see: `health` is probes and a status file, `metrics` is for Prometheus."""
+"""For operators: `health` has probes and a status file, `metrics` is for Prometheus."""

@@ -47,7 +47,7 @@ def _readyz() -> Reply:
     # Without their journal or Redis, limits are counted in memory: worth reporting, but no reason
     # to send clients elsewhere.
     trouble = shop.counters.trouble
-    # Reads go on, which nobody would get from a process that is taken out.
+    # Reads go on; a process taken out of service would answer none.
     writing = shop.database.outages.cause(Part.WRITING)
     differing = "; ".join(shop.differing)
     return json_reply(
@@ -62,7 +62,7 @@ def _readyz() -> Reply:
 
 
 def _check_database(database: Database) -> None:
-    # What this raises is answered 503 with the reason, like any request.
+    # An exception from here is answered 503 with the reason, like any request's.
     database.set_deadline(time.monotonic() + _PATIENCE_SECONDS)
     with database.read() as connection:
         order_store.newest_event(connection)

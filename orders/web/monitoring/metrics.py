@@ -57,7 +57,7 @@ PATIENCE_SECONDS = 1.0
 Result = TypeVar("Result")
 # In seconds, from the time of most answers to one that nobody waits for.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-# Operations without a route, and of what the server could not read as a request.
+# The operation of requests without a route, or that the server could not read.
 UNKNOWN = "unknown"
 UNREADABLE = "unreadable"
 NO_VERSION = "none"

@@ -163,16 +163,16 @@ PLACE_REFUSALS = (
 )
 REOPEN_REFUSALS = ("order_not_found", "precondition_failed")
 CHANGE_REFUSALS = (*REOPEN_REFUSALS, "order_already_shipped")
-# What a write to the list of all heeds.
+# The conditions on a write to the list.
 LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
-# Of refusals: version 1 has no patches.
+# Headers of refusals that version 1 lacks: it has no patches.
 _NOT_IN_VERSION_1 = {"Accept-Patch"}
 # Codes of answers where there is no operation.
 _OF_NO_OPERATION = {
     *("not_found", "method_not_allowed"),
     *(each.code for each in SERVER_ANSWERS.values()),
 }
-# What only version 2's document has: prose, and what generators of clients ask for.
+# Parts of version 2's document alone: prose, and fields for generators of clients.
 _INFO = """\
 The orders of a pet store: place, find, change, ship and cancel them, and follow what happens to
 them.
@@ -285,7 +285,7 @@ _OPERATIONS = {
     "redeliver": "The event is sent once, out of order, soon after the answer; listDeliveries has "
     "the outcome.",
 }
-# What is added to the description of those that take another scope than read and write.
+# Added to the description of operations that need another scope than read and write.
 _SCOPES = {
     None: "",
     ADMIN: " Requires the scope `admin`.",
@@ -301,7 +301,7 @@ _STREAMS = {
         }
     }
 }
-# Schemas of which each answer is one of these, by the field that it lacks.
+# Schemas whose instances each lack one of these fields.
 _ONE_OF = {
     "ShipmentResult": {"Shipped": "error", "NotShipped": "order"},
     "PlacementResult": {"Placed": "error", "NotPlaced": "order"},
@@ -366,7 +366,7 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
     codes = _OF_NO_OPERATION.union(
         *(_complete_operation(each, version, settings) for each in operations)
     )
-    # Not flask-smorest's own tag, the name of the version, which no operation has.
+    # Without flask-smorest's own tag, the name of the version, which no operation has.
     tags = dict.fromkeys(chain.from_iterable(each["tags"] for each in operations))
     error = spec["components"]["schemas"]["Error"]["properties"]
     error["code"]["enum"] = [each for each in CODES if each in codes]
@@ -456,7 +456,7 @@ def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: li
     own = [name for name, _ in answer.headers if version > 1 or name not in _NOT_IN_VERSION_1]
     response["headers"].update(_refer([*own, *headers]))
     if answer.order:
-        # Not with the other codes of this status.
+        # Without the other codes of this status.
         every = _headers(version)
         optional = {each: every[each] | {"required": False} for each in ("Location", *_WITH_ETAG)}
         response["headers"].update(optional)

@@ -82,7 +82,7 @@ _PING_DATA = {
         "webhook": {"type": "integer", "format": "int64", "description": "The endpoint's id."}
     },
 }
-# What an event has beside its type, time and order, as in the event feed.
+# The members of an event beside its type, time and order, as in the event feed.
 _FACTS: dict[str, dict[str, Any]] = {
     "eventId": {
         "type": "integer",

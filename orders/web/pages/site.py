@@ -81,7 +81,7 @@ def serve_page(
         for name, read in [*own, *more]
         if Path(name).suffix in TYPES
     }
-    # Those from elsewhere are large, and few ask for them.
+    # Files from elsewhere are large, and few browsers request them.
     loaded = [name for name, _ in own if name in files]
     app.extensions.setdefault(_PAGES, []).extend(files[name] for name in loaded)
     app.instant |= {address, *(f"/{folder.name}/{name}" for name in loaded)}
