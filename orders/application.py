@@ -100,5 +100,5 @@ def program(context: click.Context, *, demo: bool, opens: bool | None) -> None:
         context.exit(serve.main(create_app, with_demo=demo, opens=opens))
     if demo or opens is not None:
         option = "--demo" if demo else "--open"
-        raise click.ClickException(f"{option} is for the service: no command takes it.")
+        raise click.ClickException(f"{option} is an option of the service, not of a command.")
     gc.enable()  # again: see __main__

@@ -262,10 +262,10 @@ class Feed:
                 self._read_behind()
                 self._check_keys()
             except StoreUnavailable as error:
-                log.debug("New events are read later: %s", error)
+                log.debug("New events will be read later: %s", error)
                 self._stopping.wait(_RETRY_SECONDS)
             except Exception:
-                log.exception("Following the events failed; it is retried in a moment.")
+                log.exception("Following the events failed; retrying.")
                 self._stopping.wait(_RETRY_SECONDS)
 
     def _check_due(self) -> None:

@@ -59,7 +59,7 @@ class HasMoreThanOwn(Unfit):
     """A key has more requests than the key that rotates its secret."""
 
     def __init__(self) -> None:
-        fault = "has more requests than your own key: only a key with as many gives it a new secret"
+        fault = "has more requests than your own key: only a key with as many can rotate it"
         super().__init__("keyId", fault, f"The key {fault}.")
 
 

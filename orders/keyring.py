@@ -112,7 +112,7 @@ class KeyRing:
                 key_store.write_last_used(connection, used)
                 key_store.raise_clock_floor(connection, instant(latest))
         except StoreUnavailable as error:
-            log.debug("When keys were last used is written later: %s", error)
+            log.debug("The last uses of keys will be written later: %s", error)
             with self._lock:
                 self._unwritten = {**pending, **self._unwritten}
             return

@@ -65,7 +65,7 @@ _SHARED = (
     "other plans",
     "other ban figures",
     "another Redis, or another database of it",
-    "other rules of references",
+    "another rule for references",
 )
 # In each thread. A page has at most 200 orders, about 50 KB.
 _CACHED_PAGES = 16
@@ -327,7 +327,7 @@ class Housekeeping:
             try:
                 seconds = chore()
             except Exception:
-                log.exception("Housekeeping failed; it is retried in a moment.")
+                log.exception("Housekeeping failed; retrying.")
 
 
 class LockWatchdog:
@@ -433,7 +433,8 @@ class TestMode:
         if opening := self._begin_to_open():
             opening.join(_PATIENCE_SECONDS)
         if self.shop is None:
-            raise StoreUnavailable(f"that of test mode {'fails' if self._fault else 'opens'}")
+            how = "can't be opened" if self._fault else "is still opening"
+            raise StoreUnavailable(f"test mode's store {how}")
         return self.shop
 
     def look(self) -> None:

@@ -40,8 +40,8 @@ class ImportQuerySchema(QuerySchema):
     dates = fields.ChoiceParameter("The order of day, month and year.", DATE_ORDERS)
     zone = fields.ZoneParameter("The time zone of times without one, by its IANA name.")
     if_known = fields.ChoiceParameter(
-        "What to do with rows without id whose reference an order has: with `shop` refuse, else "
-        "import, unless given.",
+        "What to do with rows without an id whose reference an order has. Default: refuse with "
+        "`shop`, else import.",
         IF_KNOWN,
     )
     unique_references = fields.FlagParameter(

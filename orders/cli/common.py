@@ -29,7 +29,7 @@ from orders.web.api import OrdersFlask
 as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 force = click.option(
-    "--force", is_flag=True, help="Even if that ends an earlier secret's grace period."
+    "--force", is_flag=True, help="Rotate even if an earlier secret's grace period ends by it."
 )
 Id = click.IntRange(0, MAX_INT64)
 # The name, in click's context, under which a command finds whether it is on test mode's store.

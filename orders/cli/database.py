@@ -63,7 +63,7 @@ def _check_no_file(instance: Path) -> None:
 )
 @click.option("--fix-search", is_flag=True, help="Rebuild the search where it misses orders.")
 def check(*, clock_is_right: bool, fix_search: bool) -> None:
-    """Check every page and index of the database. The service may go on running."""
+    """Check every page and index of the database. The service may keep running."""
     shop = open_shop()
     common.say_working("Checking")
     shop.upkeep.check_whole()
@@ -94,7 +94,7 @@ def _fix_search(database: Database, misfound: list[int], *, wanted: bool) -> Non
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @common.overwrite
 def back_up(file: Path, *, overwrite: bool) -> None:
-    """Copy the database to the new FILE, checked. The service may go on running."""
+    """Copy the database to the new FILE, checked. The service may keep running."""
     shop = open_shop()
     database = shop.upkeep.file()
     common.say_working("Copying")
@@ -111,7 +111,7 @@ def back_up(file: Path, *, overwrite: bool) -> None:
 )
 @click.option("--check", is_flag=True, help="Read each through, and test-restore the newest.")
 def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
-    """List the service's automatic backups. The service may go on running."""
+    """List the service's automatic backups. The service may keep running."""
     shop = open_shop()
     shop.upkeep.file()  # which a server's database has none of
     backups = shop.backups
@@ -162,7 +162,7 @@ def _say_standing(backups: Backups) -> None:
     is_flag=True,
     help="Keep the backup's keys and webhooks if the replaced database can't be read.",
 )
-@click.option("--another-shop", is_flag=True, help="Even if FILE is the backup of another shop.")
+@click.option("--another-shop", is_flag=True, help="Restore even another shop's backup.")
 @click.option("--yes", is_flag=True, help="Don't ask, on a terminal, before replacing anything.")
 def restore(file: Path, keep_keys: bool, another_shop: bool, yes: bool) -> None:
     """Replace the database by the backup FILE. The service must be stopped.
@@ -222,7 +222,7 @@ def _say_forgotten(done: restoring.Restored) -> None:
     if done.pending:
         forget = command(f"orders forget {' '.join(map(str, done.pending))}")
         say(
-            "Some orders whose data were deleted are pending in the backup. Once settled, run "
+            "Some orders whose data was deleted are pending in the backup. Once settled, run "
             f"`{forget}`."
         )
 
@@ -240,7 +240,7 @@ def _say_contents(file: Path, contents: restoring.Contents) -> None:
 @db_group.command("salvage")
 @click.argument("file", type=click.Path(path_type=Path))
 def salvage(file: Path) -> None:
-    """Copy what can be read of a damaged store to a new file. The service may go on running.
+    """Copy what can be read of a damaged store to a new file. The service may keep running.
 
     FILE is the damaged file, and the new one is made beside it; or FILE is the name of the new one,
     and the store of the settings is copied. Nothing is replaced: restore the new file for that.
@@ -288,8 +288,8 @@ def _say_missing(done: salvaging.Salvaged) -> None:
 def renew(keep_keys: bool) -> None:
     """Prepare a database that pg_restore restored. The service must be stopped.
 
-    The store gets a new id and new ids continue a million higher, so that what clients remember
-    matches nothing; keys are revoked and webhooks paused, because it can't be known which were
+    The store gets a new id, and new ids continue a million higher, so that nothing that clients
+    remember matches; keys are revoked and webhooks paused, because nobody knows which were
     revoked or removed since the backup.
     """
     with common.stopped_shop() as shop:
@@ -357,7 +357,7 @@ def test_group() -> None:
 def reset(context: click.Context) -> None:
     """Delete all orders of test mode and their history; its keys and webhooks stay.
 
-    The service may go on running. Ids continue: no client takes a new order for an old one.
+    The service may keep running. Ids continue: no client takes a new order for an old one.
     """
     common.choose_test_store(context)
     shop = open_shop()

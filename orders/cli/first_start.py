@@ -126,7 +126,7 @@ def open_running(settings: Settings) -> bool:
     if not addresses:
         return False
     address = _address(addresses)
-    log.info("The service runs already, on %s.", address)
+    log.info("The service is running already, on %s.", address)
     _open(address, address).join(_SECONDS_TO_OPEN)
     return True
 
@@ -178,6 +178,6 @@ def at_boot(*, remove: bool) -> None:
     say(f"Undo: {installation.command('at-boot --remove')}")
     if own := in_environment():
         say(
-            f"It does not have {', '.join(own)} of this shell's environment. "
+            f"It does not get {', '.join(own)} from this shell's environment. "
             f"Put what it needs into {folder / 'config.toml'}."
         )

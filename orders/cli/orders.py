@@ -131,8 +131,8 @@ def _pets(_: object, __: object, file: Path | None) -> dict[str, str] | None:
 @click.option("--zone", callback=_zone, help="The time zone of times, such as Europe/Berlin.")
 @click.option(
     "--if-known", type=click.Choice([each.value for each in IfKnown]),
-    help="What to do with rows without id whose reference an order has: with --from refuse, else "
-    "import, unless given.",
+    help="What to do with rows without an id whose reference an order has. Default: refuse with "
+    "--from, else import.",
 )  # fmt: skip
 @click.option(
     "--unique-references", is_flag=True,
@@ -143,9 +143,9 @@ def import_orders(
 ) -> None:
     """Import the orders of FILE, all of them or none.
 
-    It is .csv, .txt or .tsv, as spreadsheets save it, or .jsonl. Columns: petId, and any other that
-    an export has; where they are absent, quantity is 1, status pending, placedAt now and updatedAt
-    the same. The service may go on running.
+    FILE is .csv, .txt or .tsv, as spreadsheets save it, or .jsonl. Columns: petId, and any other
+    that an export has; where they are absent, quantity is 1, status pending, placedAt now and
+    updatedAt the same. The service may keep running.
     """
     shop = open_shop(make=not dry_run)
     faults = Faults(_SHOWN_FAULTS if dry_run else REPORTED)
@@ -292,7 +292,7 @@ def _moment(_context: object, _option: object, text: str | None) -> datetime | N
 @orders_group.command("forget")
 @click.argument("order_ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1, MAX_INT64))
 @click.option(
-    "--placed-before", metavar="DATE", callback=_moment, help="All settled orders placed before."
+    "--placed-before", metavar="DATE", callback=_moment, help="All settled orders placed before it."
 )
 @click.option("--dry-run", is_flag=True, help="Only say how many orders that would affect.")
 @click.option(
@@ -312,7 +312,7 @@ def forget(
     Settled orders lose reference, note, shipTo and tracking: in the order, its history, remembered
     answers and waiting messages. Webhooks that ask for it are sent order.forgotten. Only a backup
     can bring it back; the command lists those that can. Pending orders are refused. The service
-    may go on running.
+    may keep running.
     """
     if bool(order_ids) == bool(placed_before) and not (compact and not order_ids):
         raise click.UsageError("Name orders by their ids, or by --placed-before DATE.")
@@ -382,7 +382,7 @@ def _say_where_it_remains(shop: Shop, traces: str) -> None:
             f"{max(daily, 7 * weekly)} days (ORDERS_BACKUPS_KEEP)."
         )
     if copies := _copies(shop.settings):
-        say(f"So have these, which nothing removes but you: {', '.join(copies)}.")
+        say(f"These have it, too, until you remove them: {', '.join(copies)}.")
     say("So may copies elsewhere: exports, dumps, a continuous copy, what receivers have stored.")
 
 
@@ -402,17 +402,17 @@ def _copies(settings: Settings) -> list[str]:
     type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="How many of the last events.",
+    help="How many events to show.",
 )
 @click.option(
-    "--after", type=click.IntRange(0), metavar="ID", help="All events after this one instead."
+    "--after", type=click.IntRange(0), metavar="ID", help="Show all events after this one instead."
 )
 @click.option("--follow", "-f", is_flag=True, help="Wait for new events, until Ctrl-C.")
 @click.option(
     "--request",
     "request_id",
     metavar="ID",
-    help="The events of one request (X-Request-Id) instead.",
+    help="Show the events of one request (X-Request-Id) instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as in the API.")
 def tail(
@@ -437,7 +437,7 @@ def _show_request(database: Database, request_id: str, *, as_json: bool) -> None
     done = order_store.read_request(database, request_id, 0, _WHOLE_HISTORY).events
     if not done:
         raise click.ClickException(
-            f"No event is of a request {request_id}: it changed no order, or is another store's."
+            f"No event belongs to request {request_id}: it changed no order, or is another store's."
         )
     for event in done:
         click.echo(event if as_json else _line(json.loads(event)))

@@ -157,7 +157,7 @@ class _Layout:
                 known = ""  # which is said once
         for name, heading in reading.columns.items():
             if name not in sheet.kinds:
-                faults.add(Fault(1, "", f"{name[:MAX_NAME_SHOWN]} is no column of ours{known}"))
+                faults.add(Fault(1, "", f"{name[:MAX_NAME_SHOWN]} is not a column here{known}"))
             elif name not in self._places:
                 faults.add(Fault(1, "", f"there is no column {heading!r} for {name}"))
         if not header:

@@ -147,8 +147,8 @@ class Export:
         if texts.get("reference") != self._first.get("reference"):
             if "placedAt" not in texts:
                 raise ValueError(
-                    "the first row of this order, which has its date and address, does not stand "
-                    "above: export again, and do not sort or filter"
+                    "the first row of this order, which has its date and address, is not above it: "
+                    "export again, and do not sort or filter"
                 )
             self._first = {name: texts[name] for name in texts if name not in _OF_A_LINE}
             self._named = {

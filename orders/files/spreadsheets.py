@@ -176,7 +176,7 @@ class Times:
             return text
         if _SERIAL.fullmatch(text):
             raise ValueError(
-                f"{text} is a spreadsheet's number of a day: format the column as dates, save again"
+                f"{text} is a spreadsheet's number for a day: format the column as dates, and save"
             )
         found = _TIME.fullmatch(text)
         if not found:
@@ -197,7 +197,7 @@ class Times:
         days = {each: day for each in orders if (day := _day(numbers, each))}
         if not days:
             asked = f" in the order {self._order}" if self._order else ""
-            raise ValueError(f"must be a date that there is: {text} is none{asked}")
+            raise ValueError(f"must be a date that exists: {text} does not{asked}")
         if len(set(days.values())) == 1:
             order, day = next(iter(days.items()))
             if len(days) == 1 and order in _UNSAID and not self._order:
@@ -258,4 +258,4 @@ def _clock(text: str, clock: list[str | None], half: str | None) -> time:
             hour = _HOURS.index(hour) + 12 * (half in "pP")
         return time(hour, minute, second, int((clock[3] or "").ljust(6, "0")[:6]))
     except ValueError:
-        raise ValueError(f"must be a time that there is: {text} is none") from None
+        raise ValueError(f"must be a time that exists: {text} does not") from None

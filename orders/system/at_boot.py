@@ -190,7 +190,7 @@ def _hidden_from_agents(command: list[str], folder: Path) -> str:
     for each in hidden:
         if any(path.is_relative_to(each) for path in paths):
             return (
-                f" macOS may refuse it what is in {each}: if there is no log, move the program and "
+                f" macOS may deny it access to {each}: if there is no log, move the program and "
                 "its folder into your home itself, and do this again."
             )
     return ""

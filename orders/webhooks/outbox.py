@@ -330,7 +330,7 @@ class Courier:
             deliveries.put_aside(connection, endpoint, refused)
             return (
                 f"Webhook {_name(endpoint)} refuses event {task.event.id}, "
-                "which is put aside and retried by itself."
+                "which is put aside and retried separately."
             )
         if tries >= sender.MAX_TRIES:
             return self._pause(connection, endpoint, f"it is down ({answer.cause})")

@@ -196,7 +196,7 @@ def test_where_launchd_refuses_nothing_is_left_and_it_is_said_what_to_do(home, t
 @pytest.mark.parametrize("place", ["Desktop", "Documents", "Downloads"])
 def test_it_is_said_where_macos_may_refuse_a_service_its_files(home, told, place):
     told.refuses.write_text("launchctl print")
-    hint = f"macOS may refuse it what is in {home / place}"
+    hint = f"macOS may deny it access to {home / place}"
     assert hint in system.install_at_boot(COMMAND, home / place / "store/instance")
     assert hint in system.install_at_boot([str(home / place / "store-orders")], home)
     assert "macOS" not in system.install_at_boot(COMMAND, home / "store/instance")

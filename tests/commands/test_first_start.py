@@ -365,7 +365,7 @@ def test_at_boot_names_the_service_its_folder_and_how_to_undo_it(store, monkeypa
     done = command(store, "at-boot")
     assert told == [(installation.service_command(), store.settings.instance)]
     assert done.stderr.startswith("Done.\nUndo: store-orders at-boot --remove\n")
-    assert "It does not have ORDERS_PORT of this shell's environment" in done.stderr
+    assert "It does not get ORDERS_PORT from this shell's environment" in done.stderr
     assert command(store, "at-boot", "--remove").stderr == "Undone.\n"
 
 

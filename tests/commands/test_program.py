@@ -31,7 +31,7 @@ def test_without_a_command_it_serves_and_its_help_names_every_command():
         (["kyes"], "No such command 'kyes'. Did you mean 'keys'? See store-orders --help."),
         (["--dmo"], "No such option '--dmo'. Did you mean '--demo'? See store-orders --help."),
         (["keys", "lst"], "No such command 'lst'. Did you mean 'list'? See store-orders keys --h"),
-        (["--demo", "keys", "list"], "--demo is for the service: no command takes it."),
+        (["--demo", "keys", "list"], "--demo is an option of the service, not of a command."),
     ],
 )
 def test_what_it_does_not_know_is_one_line(arguments, words):

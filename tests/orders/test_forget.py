@@ -253,8 +253,7 @@ def test_it_says_where_it_remains_and_for_how_long(make_store, clock):
         f"those in {store.shop.backups.folder} for up to 28 days (ORDERS_BACKUPS_KEEP)" in message
     )
     assert (
-        "So have these, which nothing removes but you: orders-replaced-20261101T080000.db."
-        in message
+        "These have it, too, until you remove them: orders-replaced-20261101T080000.db." in message
     )
     assert holding(backup.path.parent) == [backup.path.name]
 
