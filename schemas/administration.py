@@ -68,7 +68,7 @@ class KeySchema(CamelSchema):
     }
 
     id = fields.identifier("Its id: `key:2` as the actor of events.", required=True)
-    name = fields.Text("Whose it is.", required=True)
+    name = fields.Text("Its user.", required=True)
     prefix = fields.Text("How its secret begins.", required=True)
     plan = fields.Text("Its plan.", required=True)
     per_minute = _figure("minute", required=True, allow_none=True)
@@ -78,7 +78,7 @@ class KeySchema(CamelSchema):
     last_used = _or_null("When it was last used, to the minute.")
     expires = _or_null("When it expires, or did.")
     revoked = _or_null("When it was revoked.")
-    banned_until = _or_null("While it is banned: the end of that.")
+    banned_until = _or_null("Until when it is banned.")
     grace_until = _or_null("Until when its previous secret works.")
 
 
@@ -108,7 +108,7 @@ class NewKeySchema(StrictSchema):
         "expiresInDays": 365,
     }
 
-    name = fields.Text("Whose it is: 1 to 100 printable characters.", required=True)
+    name = fields.Text("Its user: 1 to 100 printable characters.", required=True)
     plan = fields.Text("The name of its plan.", required=True)
     scopes = Choices(
         f"What it may do: {' and '.join(USUAL_SCOPES)} unless given; admin is all.", SCOPES
@@ -123,7 +123,7 @@ class KeyPatchSchema(StrictSchema):
 
     example: ClassVar[dict[str, Any]] = {"name": "the new web shop", "expiresInDays": None}
 
-    name = fields.Text("Whose it is: 1 to 100 printable characters.")
+    name = fields.Text("Its user: 1 to 100 printable characters.")
     plan = fields.Text("The name of its plan.")
     expires_in_days = _expires_in_days(allow_none=True)
     per_minute = _figure("minute, of a plan without figures", allow_none=True)
@@ -171,7 +171,7 @@ class WebhookSchema(SparseSchema):
     because = fields.Text("Why it is paused; absent where it isn't.")
     next_try = fields.Instant("When it is retried, while it waits.")
     last_try = fields.Instant("When the last attempt was made, if any.")
-    last_outcome = fields.Text("What came of it: delivered, down, refused or gone.")
+    last_outcome = fields.Text("Its outcome: delivered, down, refused or gone.")
     created = fields.Instant("When it was added.", required=True)
     added_by = fields.Text("The name of the key that added it; absent where a command did.")
 
@@ -247,9 +247,9 @@ class DeliverySchema(PingSchema):
         "attempt": 1,
     }
 
-    event_id = fields.identifier("The event; absent of a ping.")
+    event_id = fields.identifier("The event; absent for a ping.")
     at = fields.Instant("When it was made.", required=True)
-    outcome = fields.Text("What came of it: delivered, down, refused or gone.", required=True)
+    outcome = fields.Text("Its outcome: delivered, down, refused or gone.", required=True)
     attempt = fields.Int64("Which attempt for this event it was.", 1, MAX_INT64, required=True)
 
 
@@ -269,7 +269,7 @@ class NewestFirstQuerySchema(QuerySchema):
     after = fields.Int64Parameter(
         "`next` of the previous page; 0 to begin with the newest.", 0, MAX_INT64, load_default=0
     )
-    limit = fields.WholeParameter("The most to return.", 1, LONGEST_PAGE, load_default=USUAL_PAGE)
+    limit = fields.WholeParameter("How many to return.", 1, LONGEST_PAGE, load_default=USUAL_PAGE)
 
 
 class RedeliverySchema(CamelSchema):

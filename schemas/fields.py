@@ -396,5 +396,5 @@ class DetailedErrorSchema(ErrorSchema):
 
     errors = ma.fields.List(
         ma.fields.Nested(FaultSchema),
-        metadata={"description": "Of 400 and 422: what is wrong, one by one; at most 100."},
+        metadata={"description": "In 400 and 422: each fault, at most 100."},
     )

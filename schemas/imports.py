@@ -63,7 +63,7 @@ class RemarkSchema(SparseSchema):
     """A remark about the file."""
 
     message = fields.Text("In words.", required=True)
-    rows = fields.Int64("Of how many rows.", 1, MAX_INT64, required=True)
+    rows = fields.Int64("How many rows it is about.", 1, MAX_INT64, required=True)
 
 
 class ImportSchema(SparseSchema):
@@ -72,15 +72,15 @@ class ImportSchema(SparseSchema):
     example: ClassVar[dict[str, Any]] = {"orders": 300, "remarks": []}
 
     orders = fields.Int64("How many orders.", 0, MAX_INT64, required=True)
-    remarks = fields.items(RemarkSchema, "What else is to be said.")
+    remarks = fields.items(RemarkSchema, "Other remarks.")
     first = ma.fields.List(
         ma.fields.Dict(keys=ma.fields.String()),
         metadata={
-            "description": "Of a dry run: the first orders as they would be, each with its `line`."
+            "description": "In a dry run, the first orders as they would be, each with its `line`."
         },
     )
     faults = ma.fields.List(
         ma.fields.Nested(FileFaultSchema),
-        metadata={"description": "Of a dry run: the errors, at most the first 1,000."},
+        metadata={"description": "In a dry run, the errors, at most the first 1,000."},
     )
-    fault_count = fields.Int64("Of a dry run: the number of errors.", 0, MAX_INT64)
+    fault_count = fields.Int64("In a dry run, the number of errors.", 0, MAX_INT64)

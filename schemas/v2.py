@@ -63,7 +63,7 @@ class OrderSchema(v1.OrderSchema):
     placed_at = fields.Instant("When it was placed.")
     updated_at = fields.Instant("When it last changed.")
     reference = fields.OrderText("reference", "The shop's own text about it.")
-    note = fields.OrderText("note", "For whoever packs it; may have several lines.")
+    note = fields.OrderText("note", "For the packer; may have several lines.")
     item = fields.OrderText("item", _ITEM)
     ship_to = fields.OrderText("ship_to", _SHIP_TO)
     tracking = fields.OrderText("tracking", _TRACKING)
@@ -86,7 +86,7 @@ class NewOrderSchema(v1.NewOrderSchema):
         error_messages=v1.NOT_NULL,
     )
     note = fields.OrderText(
-        "note", "For whoever packs it; may have several lines.", error_messages=v1.NOT_NULL
+        "note", "For the packer; may have several lines.", error_messages=v1.NOT_NULL
     )
     item = fields.OrderText("item", _ITEM, error_messages=v1.NOT_NULL)
     ship_to = fields.OrderText("ship_to", _SHIP_TO, error_messages=v1.NOT_NULL)
@@ -167,7 +167,7 @@ class OrderPatchSchema(StrictSchema):
     ship_date = fields.Instant("Expected ship date.", allow_none=True)
     reference = fields.OrderText("reference", "The shop's own text about it.", allow_none=True)
     note = fields.OrderText(
-        "note", "For whoever packs it. May change whatever the order's status.", allow_none=True
+        "note", "For the packer. May change whatever the order's status.", allow_none=True
     )
     item = fields.OrderText("item", _ITEM, allow_none=True)
     ship_to = fields.OrderText("ship_to", _SHIP_TO, allow_none=True)
@@ -259,7 +259,7 @@ class EventSchema(CamelSchema):
 
     id = fields.identifier("Unique event identifier.", required=True)
     type = fields.Text("What happened.", required=True, validate=ma.validate.OneOf([*EventType]))
-    order_id = fields.identifier("The order that it happened to.", required=True)
+    order_id = fields.identifier("The order that changed.", required=True)
     at = fields.Instant(
         "When it happened. May step back when the shop's clock does.", required=True
     )
@@ -298,7 +298,7 @@ class ActorSchema(CamelSchema):
 
     example: ClassVar = {"actor": "key:2", "name": "the web shop"}
 
-    actor = fields.Text("As events have it.", required=True)
+    actor = fields.Text("The actor, as in events.", required=True)
     name = fields.Text("The key's name.", required=True)
 
 
@@ -418,7 +418,7 @@ class UsageSchema(SparseSchema):
 
 
 def _limit(usual: int = USUAL_PAGE) -> fields.WholeParameter:
-    return fields.WholeParameter("The most to return.", 1, LONGEST_PAGE, load_default=usual)
+    return fields.WholeParameter("How many to return.", 1, LONGEST_PAGE, load_default=usual)
 
 
 def _bound(description: str) -> fields.BoundParameter:

@@ -282,7 +282,7 @@ def resume_webhook(resumption: dict[str, int], webhookId: str) -> Reply:
 
 @blueprint.post("/webhooks/<id:webhookId>/ping", tags=["webhooks"])
 @_manage(refusals=(*_WRITE, "webhook_not_found", "server_busy"), **_IDEMPOTENT)
-@blueprint.response(200, schemas.PingSchema, description="What came of it.")
+@blueprint.response(200, schemas.PingSchema, description="The outcome.")
 def ping_webhook(webhookId: str) -> Reply:
     """Send a ping to a webhook."""
     webhook_id = _id(webhookId, EndpointNotFound)

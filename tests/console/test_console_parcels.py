@@ -272,13 +272,14 @@ def test_an_order_that_is_forgotten_loses_its_texts_wherever_it_is_open(shop, at
     shop.service.output("orders", "forget", str(order_id))
     for page in tabs:
         next_poll(page)
-        announced(page, f"Order {order_id} was forgotten.")
+        announced(page, f"Order {order_id} had its personal data deleted.")
         expect(page.locator("#view")).not_to_contain_text("Ermintrude")
     for page in (order, form):
         steps = page.locator(".timeline li")
         expect(steps).to_have_count(3)
         assert re.fullmatch(
-            "Forgotten: reference, note, address and tracking\n.+\nfrom the command line",
+            "Personal data deleted: reference, note, address and tracking\n"
+            ".+\nfrom the command line",
             steps.last.inner_text(),
         )
         assert all(steps.all_inner_texts())

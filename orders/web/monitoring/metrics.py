@@ -270,10 +270,10 @@ class StateCollector(Collector):
             "schema": str(checks.schema_version()),
             "sqlite": sqlite.sqlite_module().sqlite_version,
         }
-        yield InfoMetricFamily(PREFIX + "build", "What runs here.", facts)
+        yield InfoMetricFamily(PREFIX + "build", "The versions that run here.", facts)
         yield _gauge("threads", "Threads of the process.", threading.active_count())
         differing = len(self._shop.differing)
-        yield _gauge("processes_differing", "Others that differ; /readyz says how.", differing)
+        yield _gauge("processes_differing", "Processes that differ; /readyz says how.", differing)
         yield _counter("log_lines_dropped", "Log lines dropped, unread.", log_queue.dropped)
         followers = self._shop.feed.followers
         yield _gauge("http_followers", "Requests waiting for events.", followers)

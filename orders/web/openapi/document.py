@@ -47,7 +47,7 @@ COMMON_HEADERS = {
     ),
     "X-Request-Id": header("The service's id of this request.", "8f3a0c1d5e7b9246"),
     "Cache-Control": header("Whether the response may be cached.", "no-store"),
-    "Store-Mode": header("Present if the key is one of test mode.", TEST_MODE, required=False),
+    "Store-Mode": header("Present if the key belongs to test mode.", TEST_MODE, required=False),
 }
 OTHER_HEADERS = {
     "ETag": header("The revision shown, for If-None-Match. Opaque.", 'W/"166f834250a12dbd-1-42"'),
@@ -57,7 +57,7 @@ OTHER_HEADERS = {
     ),
     "Accept-Ranges": header("The unit of a Range.", "bytes"),
     "Content-Range": header(
-        "Which bytes of how many these are.", "bytes 1000-1999/1204224", required=False
+        "These bytes' place in the file, and its size.", "bytes 1000-1999/1204224", required=False
     ),
     "Content-Disposition": header(
         "The name of the file.", 'attachment; filename="orders-20261201T080000Z.db"'
@@ -114,8 +114,8 @@ REQUEST_HEADERS = {
     "If-None-Match of a write to the list": _sent(
         "If-None-Match", "ETags: 412, and nothing is done, if one is the list's own.", _WEAK
     ),
-    "Range": _sent("Range", "The bytes that are wanted, of one range.", "bytes=1000-"),
-    "If-Range": _sent("If-Range", "The whole file comes unless this is its ETag.", _STRONG),
+    "Range": _sent("Range", "The wanted bytes, as one range.", "bytes=1000-"),
+    "If-Range": _sent("If-Range", "Unless this is its ETag, the whole file is sent.", _STRONG),
     "Last-Event-ID": _sent(
         "Last-Event-ID",
         "The id of the last event that the client has seen, as browsers send it when they come "
@@ -211,7 +211,7 @@ _BEARER = {
     "type": "http",
     "scheme": "bearer",
     "description": "One of the shop's API keys. Those that begin with "
-    f"`{apikeys.TEST_PREFIX}` are of test mode: they have a separate store, and each answer the "
+    f"`{apikeys.TEST_PREFIX}` belong to test mode: they have a separate store, and each answer the "
     f"header `Store-Mode: {TEST_MODE}`.",
 }
 _TAGS = {
@@ -240,9 +240,9 @@ _OPERATIONS = {
     "tracking. A pending order stays as it is, without an event.",
     "shipOrders": "The answer has a result for each order, in the order asked: the order as "
     "shipped, or why it was not. It counts as one request.",
-    "importOrders": "The body is a form with one or two files, of at most 16 MiB in all: larger "
-    "ones are for the command. All rows are checked before any is stored, and each fault is named "
-    "by its line. One file is imported at a time.",
+    "importOrders": "The body is a form with one or two files, of at most 16 MiB in all: the "
+    "command imports larger ones. All rows are checked before any is stored, and each fault is "
+    "named by its line. One file is imported at a time.",
     "listOrderEvents": "The oldest first, each with the order as it stood afterwards.",
     "listEvents": "The oldest first, in the order of commit. A client that stores `next` and "
     "continues from it misses none and sees none twice. With `wait`, an empty page is answered "
@@ -254,7 +254,7 @@ _OPERATIONS = {
     "counts as placed on the day of placedAt, as shipped on that of shipDate, and "
     "as cancelled on the day it was.",
     "getUsage": "The request itself is counted.",
-    "listKeys": "All there are, also revoked ones, without their secrets.",
+    "listKeys": "All keys, also revoked ones, without their secrets.",
     "issueKey": "Only this answer has the `secret`; a replay by Idempotency-Key omits it. A key "
     "gets at most the limits of the key that issues it.",
     "changeKey": "A JSON Merge Patch: null for expiresInDays lifts the expiry. A change of plan or "
@@ -263,7 +263,7 @@ _OPERATIONS = {
     "Everything else stays.",
     "revokeKey": "Takes effect at once, for good. The webhooks that the key added stay.",
     "unbanKey": "Its windows stay as they are.",
-    "listWebhooks": "All that the key may see, without their secrets.",
+    "listWebhooks": "All webhooks that the key may see, without their secrets.",
     "addWebhook": "It begins with the next event. Its address must be https and public. Only this "
     "answer has the `secret`; a replay by Idempotency-Key omits it.",
     "changeWebhook": "The types of events that it receives from now on.",
@@ -271,13 +271,13 @@ _OPERATIONS = {
     "`secret`; a replay by Idempotency-Key omits it.",
     "removeWebhook": "With its log of deliveries.",
     "pingWebhook": "A message of the type `ping` is sent now, even if the webhook is paused. The "
-    "answer waits for that of the receiver, for at most 15 seconds.",
+    "answer waits for the receiver's, for at most 15 seconds.",
     "pauseWebhook": "Its events wait until it is resumed.",
     "resumeWebhook": "Waiting events come first, with all their attempts again; with `after`, "
     "events up to that one are skipped, and later ones repeated.",
     "listDeliveries": "The attempts of the last 30 days, the newest first.",
     "getAudit": "Who did what to keys, webhooks and the store, the newest first.",
-    "listBackups": "Those that the service keeps, and whether they are on the store's disk.",
+    "listBackups": "The service's backups, and whether they are on the store's disk.",
     "makeBackup": "Answered once the backup is made and checked, which can take minutes. If the "
     "connection ends before, it is still made. One is made at a time.",
     "downloadBackup": "Its ETag is the SHA-256 of the file. A download that broke off is resumed "

@@ -53,7 +53,7 @@ _PARAMETERS = [
 _MODE = {
     "name": TEST_HEADER[0],
     "in": "header",
-    "description": "Present if the endpoint is one of test mode.",
+    "description": "Present if the endpoint belongs to test mode.",
     "schema": {"type": "string"},
     "example": TEST_HEADER[1],
 }

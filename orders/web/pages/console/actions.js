@@ -90,8 +90,8 @@ export function reopen(order) {
 export function leaveUndone(what) {
   return confirm({
     title: "Sign out?",
-    body: [el("p", { text: what }), el("p", { text: "Whoever signs out gives this up." })],
-    yes: "Sign out all the same",
+    body: [el("p", { text: what }), el("p", { text: "Signing out discards this." })],
+    yes: "Sign out anyway",
     no: "Stay",
     danger: true,
   });

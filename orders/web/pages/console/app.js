@@ -22,7 +22,7 @@ const VIEWS = { orders: ordersView, order: orderView, new: newView };
 // Modules that are loaded when somebody first goes there, each with a `view`.
 const LATER = { figures: () => import("./figures.js"), key: () => import("./key.js"), keys: () => import("./keys.js"), import: () => import("./imports.js"), webhooks: () => import("./webhooks.js"), backups: () => import("./backups.js") };
 const OF_ADMINS = ["keys", "import", "backups"];
-const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file", "order.forgotten": "was forgotten" };
+const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file", "order.forgotten": "had its personal data deleted" };
 // Whether it moves an order away from pending, of each type of event that changes the counts.
 const COUNTED = { "order.placed": false, "order.imported": false, "order.shipped": true, "order.cancelled": true };
 const FIGURES = "store/stats?days=1";
@@ -285,7 +285,7 @@ function showLimits() {
 function showClock() {
   const ahead = clockError();
   banner("clock", ahead ? `This computer's clock is ${lasting(Math.abs(ahead) / 1000)} ${ahead > 0 ? "ahead of" : "behind"} the service's. ` +
-    "This page goes by the service's clock. Set the date and time of this computer." : "");
+    "This page uses the service's clock. Correct this computer's date and time." : "");
   keepTrue();
   view?.changed([]);
 }

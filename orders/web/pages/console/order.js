@@ -20,7 +20,7 @@ const CHANGES = {
   "order.cancelled": "Cancelled",
   "order.reopened": "Reopened",
   "order.imported": "Imported from a file",
-  [FORGOTTEN]: "Forgotten: reference, note, address and tracking",
+  [FORGOTTEN]: "Personal data deleted: reference, note, address and tracking",
 };
 const CHANGE = { pending: "Change", shipped: "Change note or tracking", cancelled: "Change note" };
 const ID = /^[1-9]\d{0,15}$/;

@@ -84,7 +84,7 @@ export function view(root, shop) {
     return below.get(id).isOpen ? reload(id) : undefined;
   }
 
-  const pause = ({ id }) => once(id, "pause", "The webhook is paused. What happens meanwhile waits to be sent.");
+  const pause = ({ id }) => once(id, "pause", "The webhook is paused. Events wait until you resume it.");
   const resume = ({ id }) => once(id, "resume", "The webhook is running again.");
 
   async function once(id, action, text) {
@@ -219,7 +219,7 @@ export function view(root, shop) {
 function paused({ since, because = "" }) {
   const isByHand = BY_HAND.test(because);
   const why = isByHand ? `Paused by hand ${inSentence(since)}.` : `Paused after failures ${inSentence(since)}: ${because}.`;
-  return el("p", { class: isByHand ? "notice" : "notice bad" }, `${why} Nothing is lost: what happens meanwhile is sent when you resume it.`);
+  return el("p", { class: isByHand ? "notice" : "notice bad" }, `${why} Nothing is lost: events are sent once you resume it.`);
 }
 
 function facts({ events, waiting, lastTry, lastOutcome, nextTry, addedBy, created }) {
