@@ -32,7 +32,7 @@ from orders.server.parser import Parser
 
 log = logging.getLogger(__name__)
 
-# As much as the system buffers for a client.
+# About as much as the system buffers for a client.
 SENT_AT_ONCE = 256 * 1024
 # Long answers that are made at a time, in all and for one client.
 MOST_LONG = 8
@@ -44,10 +44,10 @@ MOST_BYTES = 1024 * 1024 * 1024
 MOST_BYTES_FOR_ONE = MOST_BYTES // 4
 # A reader slower than this gives way where the files have no room.
 SLOW_BYTES_A_SECOND = 1024
-# What is left on the disk.
+# The space that is left free on the disk.
 _SPARE_BYTES = 64 * 1024 * 1024
-# What is added to a request's WSGI environment: when its last byte arrived, in monotonic seconds;
-# and whether there was no place for a long answer.
+# Names in a request's WSGI environment: when its last byte arrived, in monotonic seconds; and
+# whether there was no place for a long answer.
 WHOLE_AT = "orders.whole_at"
 BUSY = "orders.busy"
 # By what an application, while it answers, passes a `Resting`, which makes the body later. Absent
@@ -59,11 +59,11 @@ _BAD_REQUEST, _UNAVAILABLE, _FAILED = 400, 503, 500
 
 
 class ClientGone(Exception):
-    """Nobody is there to send the answer to."""
+    """The client is gone, and the answer can't be sent."""
 
 
 class Work(Enum):
-    """What answering a request takes, which decides the thread that does it."""
+    """The kinds of work that answering takes, which decide the thread that does it."""
 
     # Nothing that could block.
     INSTANT = "instant"
@@ -79,7 +79,7 @@ class Work(Enum):
 class Rejection:
     """A request that the server answers by itself; `path` is None where it is no whole request.
 
-    `cause` is what the status does not say, or empty.
+    `cause` says more than the status, or is empty.
     """
 
     status: int
@@ -278,7 +278,7 @@ class Exchange(WSGITask):
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
-        # As it was sent: waitress capitalizes it, but methods are case-sensitive.
+        # The method as it was sent: waitress capitalizes it, but methods are case-sensitive.
         environ["REQUEST_METHOD"] = self.request.command
         # A file would be sent past `write`, by which the loop gets what it sends.
         del environ["wsgi.file_wrapper"]
@@ -363,7 +363,7 @@ class Exchange(WSGITask):
             self._give_up(_FAILED)
 
     def _give_up(self, status: int) -> None:
-        # What was begun gets no end, so that no client takes it for complete.
+        # An answer that was begun gets no end, so that no client takes it for complete.
         self.is_broken = self.wrote_header
         if not self.is_broken:
             try:

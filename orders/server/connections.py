@@ -39,7 +39,7 @@ _RESTING_CHECK_SECONDS = 5
 # Before a stop: as much as the system buffers of what was sent.
 _LAST_READS = 16
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# What a client has acknowledged is recorded so often, for a minute.
+# How often a client's acknowledgements are recorded, for a minute.
 _MARK_SECONDS = 10
 _MARKS = 6
 # The seconds within which a connection's first request is expected.
@@ -53,7 +53,7 @@ _TICKS_SECONDS = 0.02
 
 
 class Phase(Enum):
-    """What a connection waits for."""
+    """The phases of a connection: what it waits for."""
 
     # The first request; the next one.
     NEW = auto()
@@ -72,7 +72,7 @@ ARRIVING = frozenset({Phase.HEAD, Phase.BODY})
 
 
 class LoopProtocol(Protocol):
-    """What a connection needs of the loop."""
+    """The parts of the loop that a connection needs."""
 
     policy: Policy
     # In monotonic seconds, as of what it does now.
@@ -230,7 +230,7 @@ class Connection:
             if self._is_at_end or self._is_overdue():
                 self._part()
         elif self._is_overdue():
-            # What came in time may lie there unread, when it is the loop that was late.
+            # Bytes that came in time may lie there unread, when it is the loop that was late.
             if not self.is_in_chunks:  # which have their turns
                 self.read()
             if self._is_overdue() and not self.is_closed:
@@ -372,7 +372,7 @@ class Connection:
             self._watch(EVENT_READ)
 
     def _part(self) -> None:
-        # What the client has not acknowledged, the system would go on buffering unseen.
+        # The system would go on buffering, unseen, the bytes that the client has not acknowledged.
         if self.is_heard_out or not self.outgoing.unacknowledged():
             self.close()
         else:
@@ -385,7 +385,7 @@ class Connection:
 
 
 class Outgoing:
-    """What is sent over a connection: one answer after the other."""
+    """The answers that are sent over a connection, one after the other."""
 
     def __init__(self, connected: socket, now: float) -> None:
         """Take the socket, and the time in monotonic seconds."""
@@ -414,7 +414,7 @@ class Outgoing:
         sent = 0
         with suppress(BlockingIOError):
             if self._unsent:
-                # Not joined: that would copy a page for each of its readers.
+                # The pieces are not joined: that would copy a page for each of its readers.
                 is_cut = len(self._unsent[0]) > SENT_AT_ONCE
                 next_ones = islice(self._unsent, 1 if is_cut else 2)
                 pieces = [each[:SENT_AT_ONCE] for each in next_ones]

@@ -51,7 +51,7 @@ RESTING_SECONDS = 0.002
 PLACES_SECONDS = 0.05
 # How long bytes are read, and forgotten, after the last answer.
 LINGER_SECONDS = 2
-# What clients have not acknowledged of answers, in the system's buffers of all connections.
+# Bytes of answers that clients have not acknowledged, in the system's buffers of all connections.
 MOST_BUFFERED_BYTES = 64 * 1024 * 1024
 _ACCEPTED_AT_ONCE = 100
 # How long a short answer may take before another thread leads.
@@ -92,10 +92,10 @@ class Loop:
         self._listeners = listeners
         self._most_connections = most_connections
         self._next_maintenance = self.now
-        # What the system reported, and the connections whose requests go on, oldest first.
+        # The system's reports, and the connections whose requests go on, oldest first.
         self._events: OrderedDict[Connection | Listener | socket.socket, int] = OrderedDict()
         self.arriving: OrderedDict[Connection, None] = OrderedDict()
-        # Not polled until the next maintenance: no connection could be accepted.
+        # Listeners that are not polled until the next maintenance: none could be accepted.
         self._full: list[Listener] = []
         self._repeats = Repeats(log)
         # Whole requests: probes, but for those that were pipelined; others; followers'.
@@ -529,7 +529,7 @@ class Workers:
     def __init__(
         self, count: int, answered: Callable[[Exchange], None], name: str = "worker"
     ) -> None:
-        # Those that nobody has begun to answer, oldest first.
+        # Exchanges that nobody has begun to answer, oldest first.
         self.waiting: deque[Exchange] = deque()
         self._lock = threading.Lock()
         self.resting: list[threading.Semaphore] = []
@@ -596,7 +596,7 @@ class Repeats:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        # By the message without its facts: there are as many as the program has.
+        # By the message without its facts: their number is fixed.
         self._repeats: dict[str, _Repeat] = {}
 
     def log(

@@ -28,7 +28,7 @@ from waitress.utilities import (
     RequestHeaderFieldsTooLarge,
 )
 
-# Of a body that the application takes less of, so that it can refuse it after its head.
+# The most that is read of a body that the application refuses, after its head.
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
 # Each costs time, which the loop has for all connections together.
@@ -194,7 +194,7 @@ class Parser(HTTPRequestParser):
         self.is_last = "close" in options or (is_old and "keep-alive" not in options)
 
     def _add_field(self, name: str, value: str) -> None:
-        # As in CGI, and so in WSGI: a name with _ could pass for another with -.
+        # CGI's rule, and so WSGI's: a name with _ could pass for another with -.
         if "_" not in name:
             name = name.upper().replace("-", "_")
             before = self.headers.get(name)

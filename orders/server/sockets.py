@@ -1,4 +1,4 @@
-"""What systems have in different ways: sockets, the files sent over them, signals, descriptors."""
+"""The differences between systems: sockets, the files sent over them, signals, descriptors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if sys.platform == "win32":
     import time
     from ctypes import wintypes
 
-    # As Python's own `select` is compiled for Windows.
+    # The limit of Python's own `select`, as it is compiled for Windows.
     _SELECTED = 512
     # The listeners, and what wakes the loop.
     _OWN_SOCKETS = 12
     # winsock2.h, mstcpip.h: in TCP_INFO_v0, bytes in flight, sent, and sent again.
     _SIO_TCP_INFO = 0xD8000027
     _TCP_INFO_BYTES, _IN_FLIGHT, _OUT, _AGAIN = 88, slice(28, 32), slice(48, 56), slice(68, 72)
-    # What a console says to its programs when its window is closed, the user signs out, the
-    # computer is shut down: https://learn.microsoft.com/windows/console/handlerroutine
+    # A console's signals when its window is closed, the user signs out, or the computer is shut
+    # down: https://learn.microsoft.com/windows/console/handlerroutine
     _LAST_EVENTS = {2, 5, 6}
     _EVENTS = ctypes.WINFUNCTYPE(wintypes.BOOL, wintypes.DWORD)
     _winsock = ctypes.WinDLL("ws2_32")
@@ -110,7 +110,7 @@ if sys.platform == "win32":
         """Call `stop` on Ctrl-C, on Ctrl-Break, and at the end of the window or of the session."""
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGBREAK):
             signal.signal(name, lambda *_: stop())
-        # Who started this may have turned Ctrl-C off, which is inherited.
+        # The starting process may have turned Ctrl-C off, which is inherited.
         _kernel.SetConsoleCtrlHandler(None, False)
         _kernel.SetConsoleCtrlHandler(_on_event, True)
 
