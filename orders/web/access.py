@@ -1,4 +1,4 @@
-"""Who may send requests, and how many: identify, rate-limit, authenticate, authorize.
+"""Admission of requests: identify, rate-limit, authenticate, authorize.
 
 A caller is identified before the rate limits, which depend on it, and authorized after them.
 
@@ -49,7 +49,7 @@ API_PATH = re.compile(r"/+v[12](/|$)")
 # Request ids are names, not secrets: guessing one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
-# The scope of what any valid key may do.
+# The scope of operations that any valid key may use.
 ANY = ""
 
 
@@ -174,7 +174,7 @@ def current_call() -> Call:
 
 def is_of_test_mode(authorization: str | None) -> bool:
     """Return whether the key that a header presents, valid or not, is of test mode."""
-    # Found out first where nothing in it looks so, which costs least.
+    # The most common case first, which costs least: nothing in it looks like one.
     if authorization is None or apikeys.TEST_PREFIX not in authorization:
         return False
     token = bearer_token(authorization)
@@ -262,7 +262,7 @@ def judge(shop: Shop, caller: Caller) -> Verdict:
 
 
 def recalled_verdict(shop: Shop, authorization: str | None) -> Verdict:
-    """Return what a key has left as memory knows it, and count nothing. Must not block.
+    """Return the limits of a key as memory knows them, and count nothing. Must not block.
 
     Without a key that memory knows: the free plan's full figures.
     """
@@ -393,8 +393,8 @@ def _figures(plan: Plan) -> tuple[int, int]:
 @lru_cache(maxsize=1024)
 def _quotas(identity: str, per_minute: int, per_day: int) -> tuple[Quota, ...]:
     items = parse_many(f"{per_minute}/minute;{per_day}/day")
-    # Not the items' own keys, which have the figures in them: going back to earlier figures would
-    # go back to their old windows.
+    # The items' own keys have the figures in them: a return to earlier figures would return to
+    # their old windows.
     terms = ";".join(str(item) for item in items)
     return tuple(
         Quota(f"{identity}/{item.GRANULARITY.name}", item.amount, item.get_expiry(), terms)

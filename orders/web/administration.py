@@ -63,7 +63,7 @@ _IDEMPOTENT: dict[str, Any] = {
     "headers": ("Idempotent-Replayed",),
     "parameters": ("Idempotency-Key",),
 }
-# Not of SQLite: generators of clients fail at a type that they do not know.
+# SQLite's own type is not used: generators of clients fail at a type that they do not know.
 BINARY = "application/octet-stream"
 _FILE = {"type": "string", "format": "binary"}
 _WRITE = ("malformed_request", "idempotency_key_reused")
@@ -540,7 +540,7 @@ def _shown(facts: Mapping[str, object]) -> Reply:
 
 
 class Done(NamedTuple):
-    """What a change shows, and a secret that it made."""
+    """The answer of a change, and a secret that it made."""
 
     shown: Mapping[str, object]
     secret: str | None = None
@@ -551,7 +551,7 @@ Change = Callable[[Connection, ApiKey], Done]
 
 
 def _write(asked: tuple[object, ...], change: Change, status: int = 200) -> Reply:
-    """Make a change, by an Idempotency-Key at most once in 24 hours, and show what it says.
+    """Make a change, by an Idempotency-Key at most once in 24 hours, and return its answer.
 
     A secret is in the first answer alone: it is not remembered.
     """

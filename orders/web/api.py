@@ -1,4 +1,4 @@
-"""What all versions of the API share: what surrounds each request, and the one error shape.
+"""The parts that all versions of the API share: around each request, and the one error shape.
 
 Each request is checked in this order, and answered at the first check that it fails: identify the
 caller, rate-limit, authenticate, authorize, and refuse a path where there is nothing. (Flask has
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# On every response without a header of its own by that name. Data are not a page: a browser must
-# not run, frame, sniff or cache them. Others would protect nothing here: Strict-Transport-Security
+# On every response without a header of its own by that name. Data is not a page: a browser must
+# not run, frame, sniff or cache it. Others would protect nothing here: Strict-Transport-Security
 # is for the server with TLS in front, Referrer-Policy for pages with links, X-Frame-Options repeats
 # frame-ancestors, and Cross-Origin-* guard what a browser fetches with cookies.
 PROTECTION = {
@@ -90,7 +90,7 @@ class _StrictRequest(Request):
         self.method = environ["REQUEST_METHOD"]
 
 
-# Takes the call of an answer that has been sent, its status and the monotonic time.
+# Called with the call of an answer that has been sent, its status and the monotonic time.
 AnswerListener = Callable[[access.Call, int, float], None]
 
 

@@ -1,7 +1,7 @@
-"""Parses bodies, queries and Idempotency-Keys strictly; rejects others with what is wrong in them.
+"""Parses bodies, queries and Idempotency-Keys strictly; rejects others and names their faults.
 
-Not by webargs, whose parser treats a missing Content-Type as an empty body, and fails with 500 on
-some bodies.
+Webargs is not used: its parser treats a missing Content-Type as an empty body, and fails with 500
+on some bodies.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LONGEST_CACHED = 500
 
 
 def load(schema: ma.Schema, location: str, incoming: Request) -> Any:
-    """Return a part of a request as its schema loads it, or raise what is wrong with it.
+    """Return a part of a request as its schema loads it, or raise its faults.
 
     It is the `query`, or the body: `json`, `optional_json`, `merge_patch` or `files`.
     """
@@ -226,7 +226,7 @@ def _accepted_patches(allowed: tuple[str, ...]) -> Headers:
 
 
 def _faults_by_field(messages: Mapping[str | int, Any], within: str = "") -> dict[str, str]:
-    """Return what is wrong with each field, such as `orders[3].quantity`."""
+    """Return the faults of each field, such as `orders[3].quantity`."""
     named: dict[str, str] = {}
     for name, faults in messages.items():
         if faults == [NOT_AN_OBJECT]:

@@ -37,7 +37,7 @@ class Part(NamedTuple):
 def asked_part(size: int, tag: str) -> Part:
     """Return the part of a file that the request asks for; RangeNotSatisfiable if it has none.
 
-    It is the whole file for what is no single range, and if the client's part is of another file.
+    It is the whole file unless there is a single range, or if the client's part is of another file.
     """
     environ, whole = request.environ, Part(0, size, size)
     match = _RANGE.fullmatch(environ.get("HTTP_RANGE", ""))

@@ -49,14 +49,14 @@ _MAX_UNWRITTEN_BYTES = 64 * 1024
 _MAX_PATH = 500
 _MAX_METHOD = 32
 _HARMLESS = "/:@!$&'()*+,;=~"
-# What is remembered of the last hour.
+# How much is remembered of the last hour.
 _MINUTES = 60
 _MOST_KINDS = 20
 _LONGEST_TEXT = 300
 _FAILED = 500
 _LEVELS_SHOWN = {"WARNING": "warning: ", "ERROR": "error: ", "CRITICAL": "error: "}
 
-# Writes some of these bytes, as `os.write` does, and returns how many.
+# Writes some of the bytes, as `os.write` does, and returns how many.
 Write = Callable[[bytes], int]
 
 
@@ -151,7 +151,7 @@ class LogQueue(QueueHandler):
     def record_answer(self, call: Call, status: int, ended: float) -> None:
         """Queue the line of a request, formatted later. `ended` is in monotonic seconds."""
         if self.is_configured:
-            # Not a record of `logging`, which takes longer than some requests do.
+            # A record of `logging` would take longer than some requests do.
             line = AccessLine(
                 time.time(),
                 call.address,
@@ -261,7 +261,7 @@ def configure(style: str, write: Write) -> LogWriter:
     root = logging.getLogger()
     root.handlers[:] = [log_queue]
     root.setLevel(logging.INFO)
-    # That requests wait for a thread is nobody's fault.
+    # It is no fault that requests wait for a thread.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     return LogWriter(formatter, write)
@@ -351,7 +351,7 @@ def _escaped(text: str, harmless: str = "") -> str:
 
 
 def is_of_test_mode() -> bool:
-    """Return whether what runs is test mode's: a thread of its own, or a request with its key."""
+    """Return whether test mode's code runs: in its own thread, or for a request with its key."""
     if threading.current_thread().name.startswith(TEST_LABEL):
         return True
     call: Call | None = g.get("call") if has_request_context() else None

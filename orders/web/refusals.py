@@ -44,8 +44,8 @@ _RETRY_AFTER = (("Retry-After", "{0.retry_after}"),)
 class Answer(NamedTuple):
     """The response to an error; `headers` are beside those of every response.
 
-    `faults` are fields or parameters, what is wrong with each, and the code of that. `order` is the
-    id and the revision of an order whose address and ETag are headers, too.
+    `faults` are fields or parameters, the fault of each, and its code. `order` is the id and the
+    revision of an order whose address and ETag are headers, too.
     """
 
     status: int
@@ -90,7 +90,7 @@ class InvalidKey(WebRefusal):
 
 @dataclass
 class InsufficientScope(WebRefusal):
-    """The key lacks the scope that this takes."""
+    """The key lacks the required scope."""
 
     scope: str
     status, code = 403, "insufficient_scope"
@@ -176,7 +176,7 @@ class ValidationFailed(WebRefusal):
 
 @dataclass
 class ServerBusy(WebRefusal):
-    """As much as may be at a time is under way. `retry_after` is in seconds."""
+    """As much of this is under way as may be at a time. `retry_after` is in seconds."""
 
     what: str = "Too many long lists are being sent"
     retry_after: int = 1
@@ -200,7 +200,7 @@ class BackupNotFound(WebRefusal):
 
 @dataclass
 class RangeNotSatisfiable(WebRefusal):
-    """A part is asked for that lies past the end of the file."""
+    """The requested part lies past the end of the file."""
 
     size: int
     status, code = 416, "range_not_satisfiable"
@@ -220,7 +220,7 @@ class BackupFailed(WebRefusal):
 
 @dataclass
 class InternalError(WebRefusal):
-    """Something failed here. The log has the rest, under the request's id."""
+    """Something failed here. The log has the details, under the request's id."""
 
     request_id: str
     status, code = 500, "internal_error"

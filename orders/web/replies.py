@@ -45,7 +45,7 @@ _FORMAT = 1
 FORMAT = f"{_FORMAT}{zlib.crc32(','.join(orders.columns.keys()).encode()):08x}"
 # A smaller response fits in a few packets as it is.
 LARGE_BYTES = 8 * 1024
-# Lower: these are compressed only once.
+# A lower limit, as these are compressed only once.
 _CONSTANTS_LARGE_BYTES = 1024
 _FASTEST = 1
 _SMALLEST = 9
@@ -239,7 +239,7 @@ def text_reply(body: bytes) -> Reply:
 
 
 def _accepts_gzip() -> bool:
-    # And prefers no plain response to it.
+    # Whether the client accepts gzip, and does not prefer a plain response.
     accepted = request.environ.get("HTTP_ACCEPT_ENCODING")
     return accepted is not None and _prefers_gzip(accepted)
 

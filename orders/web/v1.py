@@ -24,7 +24,7 @@ from schemas.v1 import NewOrderSchema, OrderSchema, PetSchema, ShipmentSchema
 VERSION = 1
 # When the route was deprecated (RFC 9745), as a Unix time.
 PETS_DEPRECATED_AT = 1_764_892_800
-# What a write to an order heeds. Of its weak tag as of a list's, If-Match holds only as `*`.
+# The conditions on a write to an order. Its tag is weak, like a list's: If-Match holds only as `*`.
 _CONDITIONS = ("If-Match of weak tags", "If-None-Match of a write")
 # All tags of this version are weak, and only placing accepts an Idempotency-Key.
 _order_terms = partial(terms, version=VERSION, strong=False, has_key=False)

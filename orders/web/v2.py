@@ -55,7 +55,7 @@ _write = partial(
     headers=("ETag", "Vary", "Idempotent-Replayed"),
     parameters=("If-Match", "If-None-Match of a write", "Idempotency-Key"),
 )
-# Of writes to one order, and of those whose condition is about the list.
+# The parameters of writes to one order, and of those whose condition is about the list.
 _order_terms = partial(terms, version=VERSION, strong=True)
 _list_terms = partial(terms, version=VERSION, strong=False)
 
