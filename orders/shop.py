@@ -41,7 +41,7 @@ from orders.store.database.commits import CommitCache, GroupCommit
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable, Superseded
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.lists import CurrentList
+from orders.store.orders_json import CurrentList
 from orders.urls import place_of_redis
 from orders.webhooks.outbox import Outbox
 

@@ -38,7 +38,7 @@ from orders.installation import command
 from orders.service import IfKnown, Imported
 from orders.settings import Settings
 from orders.shop import Shop
-from orders.store import forgetting, lists
+from orders.store import forgetting, orders_json
 from orders.store import orders as order_store
 from orders.store.care.files import complete_file
 from orders.store.database.database import Database
@@ -268,7 +268,7 @@ def _copy_to_stdout(file: IO[bytes]) -> None:
 def show(order_id: int) -> None:
     """Show the order ID and its history."""
     database = open_shop().database
-    order = lists.one_order(database, order_id, 2)
+    order = orders_json.one_order(database, order_id, 2)
     if order is None:
         raise click.ClickException(f"There is no order {order_id}.")
     for name, value in json.loads(order.body).items():

@@ -11,9 +11,9 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from orders.files.rows import ORDERS
 from orders.files.spreadsheets import FORMULAS
-from orders.store import lists
+from orders.store import orders_json
 from orders.store.database.database import Database, Query, count_of, sql_function
-from orders.store.lists import joined, unless_null
+from orders.store.orders_json import joined, unless_null
 from orders.store.tables import FreeText, orders
 
 HEADERS = {".csv": ",".join(ORDERS.kinds) + "\n"}
@@ -47,7 +47,7 @@ def _harmless(text: Any) -> Any:
 
 
 def _cell(column: Any) -> Any:
-    text = lists.as_text(column)
+    text = orders_json.as_text(column)
     if isinstance(column.type, FreeText):
         harmless = _harmless(column)
         doubled = func.replace(harmless, literal_column("'\"'"), literal_column("'\"\"'"))
@@ -75,7 +75,7 @@ def _batches(line: Any) -> Query:
     )
 
 
-_JSON_LINES = _batches(lists.order_line())
+_JSON_LINES = _batches(orders_json.order_line())
 _BATCHES = {".csv": _batches(_csv()), ".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}
 
 

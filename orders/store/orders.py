@@ -31,7 +31,7 @@ from orders.domain import (
     changeable_in,
     search_words,
 )
-from orders.store import lists
+from orders.store import orders_json
 from orders.store.database.database import (
     Database,
     Folded,
@@ -57,8 +57,8 @@ _COPIES = select(orders.c.id, *(getattr(orders.c, name) for name in COPIED), *_O
 _CHANGED = (
     order_events.c.id,
     order_events.c.order_id,
-    lists.order_v1(order_events),
-    lists.order_v2(order_events),
+    orders_json.order_v1(order_events),
+    orders_json.order_v2(order_events),
 )
 _APPEND = Query(
     sa.insert(order_events)
@@ -73,7 +73,7 @@ _APPEND_EACH = Query.by_ids(
     )
 )
 _RECALL = Query(select(*_CHANGED).where(order_events.c.id == bindparam("event_id")))
-_NEWEST = Query(select(lists.REVISION))
+_NEWEST = Query(select(orders_json.REVISION))
 _NEWEST_BUT = Query(
     select(order_events.c.id)
     .order_by(order_events.c.id.desc())
@@ -124,9 +124,9 @@ def _in_order(query: Any) -> Any:
     )
 
 
-_PAGE = _in_order(select(lists.event(), order_events.c.id))
+_PAGE = _in_order(select(orders_json.event(), order_events.c.id))
 _ALL = Query(_PAGE)
-_LOG_PAGE = _in_order(select(order_events.c.id, order_events.c.type, lists.event()))
+_LOG_PAGE = _in_order(select(order_events.c.id, order_events.c.type, orders_json.event()))
 _LOG = Query(_LOG_PAGE)
 # Without an index, which every order would pay for: it reads the whole log.
 _OF_REQUEST = Query(

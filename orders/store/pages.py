@@ -25,7 +25,7 @@ from sqlalchemy import ColumnElement, bindparam, select
 
 from orders import domain
 from orders.domain import Status
-from orders.store import lists
+from orders.store import orders_json
 from orders.store.database import database as db
 from orders.store.database.database import Database, Query
 from orders.store.tables import order_words, orders
@@ -345,9 +345,9 @@ def _page(shape: _Shape, few: str | None, *, is_tried: bool = False) -> Query:
     else:
         chosen = _chosen(shape, _parts(shape), "size")
     page = chosen.subquery("page")
-    newest = select(lists.REVISION.label("revision")).subquery("newest")
+    newest = select(orders_json.REVISION.label("revision")).subquery("newest")
     rows = newest.outerjoin(page, sa.true()).outerjoin(orders, orders.c.id == page.c.order_id)
-    shown = select(newest, lists.order_v2(), page.c.order_id, page.c.sort_key)
+    shown = select(newest, orders_json.order_v2(), page.c.order_id, page.c.sort_key)
     return Query(shown.select_from(rows).order_by(*_last_without_date(shape, page.c)))
 
 

@@ -25,8 +25,8 @@ from werkzeug.http import parse_accept_header, parse_etags
 from orders.domain import PreconditionFailed
 from orders.service import Condition
 from orders.store.idempotency import Written
-from orders.store.lists import Entity
 from orders.store.orders import Changed
+from orders.store.orders_json import Entity
 from orders.store.tables import orders
 from orders.strictjson import to_json
 

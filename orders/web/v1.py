@@ -10,8 +10,8 @@ from flask import request
 from orders import domain
 from orders.domain import NewOrder, OrderAlreadyCancelled, OrderNotFound, Pet, PetNotFound
 from orders.server import BUSY
-from orders.store import lists, pets
-from orders.store.lists import OrderList
+from orders.store import orders_json, pets
+from orders.store.orders_json import OrderList
 from orders.web import replies
 from orders.web.access import current_call
 from orders.web.api import ApiBlueprint, render
@@ -88,7 +88,7 @@ def place_order(new: NewOrder) -> Reply:
 def get_order(orderId: str) -> Reply:
     """Return one order."""
     order_id = domain.parse_order_id(orderId)
-    order = lists.one_order(current_call().shop.database, order_id, VERSION)
+    order = orders_json.one_order(current_call().shop.database, order_id, VERSION)
     if order is None:
         raise OrderNotFound(orderId)
     return replies.order_reply(order_id, order, strong=False)

@@ -20,8 +20,8 @@ from orders import domain
 from orders.domain import OrderNotFound, Placement, ReferenceExists, Status
 from orders.shop import ListedPage
 from orders.store import apikeys as key_store
-from orders.store import lists, stats
 from orders.store import orders as order_store
+from orders.store import orders_json, stats
 from orders.store.idempotency import Written
 from orders.store.orders import Changed, EventPage, Result
 from orders.store.pages import FILTERS, Filters, PageQuery, Position, Sort, SortBy, read_page
@@ -202,7 +202,7 @@ def place_orders(placements: dict[str, Any]) -> Reply:
 def get_order(orderId: str) -> Reply:
     """Return one order."""
     order_id = domain.parse_order_id(orderId)
-    order = lists.one_order(current_call().shop.database, order_id, VERSION)
+    order = orders_json.one_order(current_call().shop.database, order_id, VERSION)
     if order is None:
         raise OrderNotFound(orderId)
     return replies.order_reply(order_id, order, strong=True)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from orders.domain import EventType
-from orders.store import lists
+from orders.store import orders_json
 from orders.store.database.database import Query, converted, instant_of
 from orders.store.tables import order_events, webhook_deliveries, webhook_endpoints, webhook_refused
 from orders.webhooks.endpoints import Endpoint, EventNotFound, get_all
@@ -34,7 +34,7 @@ _EVENT = (
     order_events.c.at,
     order_events.c.actor,
     order_events.c.request_id,
-    lists.order_v2(order_events),
+    orders_json.order_v2(order_events),
 )
 # One for each type of event, so that the compiled statement fits every endpoint.
 _TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from orders.domain import EventType, Expected
 from orders.installation import command
-from orders.store import lists
 from orders.store import orders as order_store
+from orders.store import orders_json
 from orders.store.database.database import Database, Query, count_of, instant_of
 from orders.store.tables import webhook_deliveries, webhook_endpoints, webhook_refused
 
@@ -113,7 +113,7 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
             allow_private=new.allow_private,
             added_by=new.added_by,
             created_at=now,
-            position=lists.REVISION,
+            position=orders_json.REVISION,
             tries=0,
         )
         .returning(webhook_endpoints.c.id)

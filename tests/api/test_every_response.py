@@ -517,8 +517,8 @@ BREAKS = {
     "orders.store.orders.insert_pending": ("POST", ORDERS, body(b'{"petId":7}')),
     "orders.store.orders.cancel_pending": ("DELETE", f"{ORDERS}/1", {}),
     "orders.store.orders.ship_pending": ("POST", f"{ORDERS}/1/ship", {}),
-    "orders.store.lists.one_order": ("GET", f"{ORDERS}/1", {}),
-    "orders.store.lists.CurrentList.now": ("GET", ORDERS, {}),
+    "orders.store.orders_json.one_order": ("GET", f"{ORDERS}/1", {}),
+    "orders.store.orders_json.CurrentList.now": ("GET", ORDERS, {}),
     "orders.store.pets.find": ("GET", "/v1/pets/7", {}),
     "orders.store.apikeys.find_by_secret": ("GET", ORDERS, {}),
 }

@@ -400,7 +400,7 @@ def test_what_pages_for_developers_name_is_there(name):
     assert {each for each in names if not is_there(each, files)} == set()
 
 
-@pytest.mark.parametrize("name", ["lists.Gone", "store/gone", "gone.py", "_GONE", "Shop.gone"])
+@pytest.mark.parametrize("name", ["domain.Gone", "store/gone", "gone.py", "_GONE", "Shop.gone"])
 def test_a_name_that_is_nowhere_is_found(name):
     assert not is_there(name, project_files())
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, insert, text
 
 from orders.domain import MAX_INT64, MAX_QUANTITY, Order, Status
-from orders.store import lists, tables
+from orders.store import orders_json, tables
 from orders.store.database.database import Query
 from schemas import v1, v2
 from tests.support.stores import BOTH_VERSIONS, Client
@@ -134,14 +134,14 @@ def test_an_etag_stands_for_one_list_only_while_others_write(client_v2):
 @pytest.fixture
 def chunked(client, monkeypatch):
     """A client of a shop whose list of eight orders is sent in three chunks."""
-    monkeypatch.setattr(lists, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(orders_json, "CHUNK_ROWS", 3)
     for _ in range(8):
         client.place()
     return client
 
 
 def test_a_list_is_whole_wherever_its_chunks_end(client, monkeypatch):
-    monkeypatch.setattr(lists, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(orders_json, "CHUNK_ROWS", 3)
     orders = []
     for placed in range(10):
         response = client.get(PATH)
@@ -165,7 +165,7 @@ def test_a_long_list_shows_one_moment_however_long_it_takes(chunked):
 
 def test_a_list_that_breaks_off_does_not_end_as_if_it_were_whole(chunked, monkeypatch):
     response = chunked.get(PATH)
-    monkeypatch.setattr(lists, "_CHUNK", Query(text("no statement")))
+    monkeypatch.setattr(orders_json, "_CHUNK", Query(text("no statement")))
     with pytest.raises(Exception, match="syntax error"):
         response.get_data()
     response.close()
@@ -192,7 +192,7 @@ def test_a_client_that_does_not_read_to_the_end_keeps_no_connection(
 @pytest.fixture(params=[4_000, 50], ids=["cached", "streamed"])
 def large(client, monkeypatch, request):
     """A client of a shop with a large list, cached or streamed."""
-    monkeypatch.setattr(lists, "CHUNK_ROWS", request.param)
+    monkeypatch.setattr(orders_json, "CHUNK_ROWS", request.param)
     some = Order(
         id=1, pet_id=7, ship_date=NOON, status=Status.SHIPPED, placed_at=NOON, updated_at=NOON
     )

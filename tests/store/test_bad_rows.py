@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import insert
 
 from orders.store import apikeys as key_store
-from orders.store import lists, pets, tables
 from orders.store import orders as order_store
+from orders.store import orders_json, pets, tables
 from orders.store.database import sqlite
 from tests.support.running_shop import ORDERS, PET
 from tests.support.stores import assert_error, logged
@@ -21,8 +21,8 @@ from tests.support.stores import assert_error, logged
 ORDER = f"{ORDERS}/1"
 # What each request makes of the rows that it reads.
 MADE = {
-    ORDER: (lists, "Entity"),
-    ORDERS: (lists, "Listed"),
+    ORDER: (orders_json, "Entity"),
+    ORDERS: (orders_json, "Listed"),
     PET: (pets, "Pet"),
     "a placing": (order_store, "Changed"),
     "an unknown key": (key_store, "ApiKey"),

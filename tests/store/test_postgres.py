@@ -22,8 +22,8 @@ import urllib3
 from orders.domain import Status
 from orders.settings import DEFAULT_PLANS, Plan, Settings
 from orders.shop import database_of, difference, digests
-from orders.store import lists
 from orders.store import orders as order_store
+from orders.store import orders_json
 from orders.store.care import checks
 from orders.store.care.opening import InUse
 from orders.store.database.errors import StoreUnavailable
@@ -602,7 +602,7 @@ def test_pages_and_long_lists_are_read_by_an_index(server, name, store):
         sort = Sort(by, descending)
         first = read_page(explained, PageQuery(filters, sort, 50))
         read_page(explained, PageQuery(filters, sort, 50, first.next))
-    explained.fetch_all(lists._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
+    explained.fetch_all(orders_json._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
     assert len(explained.plans) > 2 * len(FILTERS)
     for plan in map(str, explained.plans):
         assert "Seq Scan on orders" not in plan, plan
