@@ -100,7 +100,7 @@ class Follower(Protocol):
     due: float
 
     def wake(self) -> None:
-        """Note that there may be new events. Must not block."""
+        """Wake up, as there may be new events. Must not block."""
 
     def check(self, now: float) -> None:
         """Handle what is due, and set the time of the next check. `now` is monotonic."""
