@@ -1,8 +1,8 @@
 """A small HTTP server over waitress' parser, which knows nothing of orders.
 
-One thread polls, answers what is short, and hands over the rest. Others use `Server`, with a
-`Policy`, by which the application says what `Work` a request takes and what a request that is
-`Rejection` is answered; `EXTRA_THREADS`, how many threads answer beside the configured ones; the
+One thread polls, gives short answers, and hands over the rest. Others use `Server`, with a
+`Policy`, by which the application says what `Work` a request takes and how a `Rejection` is
+answered; `EXTRA_THREADS`, how many threads answer beside the configured ones; the
 limits `MAX_HEADERS` and `MAX_HEAD_BYTES`; `WHOLE_AT`, `BUSY`, `REST` and `SEND_FILE`, names in the
 WSGI environment, of which `REST` takes a `Resting`, for a body that comes bit by bit, and
 `SEND_FILE` a part of a file; and `path_of_target`, by which paths are read.

@@ -50,10 +50,10 @@ _SPARE_BYTES = 64 * 1024 * 1024
 # whether there was no place for a long answer.
 WHOLE_AT = "orders.whole_at"
 BUSY = "orders.busy"
-# By what an application, while it answers, passes a `Resting`, which makes the body later. Absent
-# in HTTP/1.0, which has no chunks.
+# The function to which an application, while it answers, passes a `Resting`, which makes the body
+# later. Absent in HTTP/1.0, which has no chunks.
 REST = "orders.rest"
-# By what it passes an open file, a position in it and a count of bytes, as the body.
+# The function to which it passes an open file, a position in it and a count of bytes, as the body.
 SEND_FILE = "orders.send_file"
 _BAD_REQUEST, _UNAVAILABLE, _FAILED = 400, 503, 500
 
@@ -65,11 +65,11 @@ class ClientGone(Exception):
 class Work(Enum):
     """The kinds of work that answering takes, which decide the thread that does it."""
 
-    # Nothing that could block.
+    # Work that can't block.
     INSTANT = "instant"
     # A read that is short, unless a disk stalls.
     SHORT = "short"
-    # It waits for a lock, a disk or another server.
+    # Work that waits for a lock, a disk or another server.
     WAITING = "waiting"
     # An answer of megabytes.
     LONG = "long"
@@ -91,7 +91,7 @@ class Rejection:
 
 
 class Policy(Protocol):
-    """The application's part in serving. Nothing of it may block."""
+    """The application's part in serving. None of its methods may block."""
 
     # The path that is answered before others, so that a probe says whether the process lives.
     probe: str
@@ -101,7 +101,7 @@ class Policy(Protocol):
     outages: tuple[type[Exception], ...]
 
     def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
-        """Return what a request takes."""
+        """Return the work that a request takes."""
 
     def body_bytes(self, method: str, path: str, headers: dict[str, str]) -> int:
         """Return how many bytes of a body are retained: the application refuses a longer one."""
@@ -109,8 +109,8 @@ class Policy(Protocol):
     def may_rest(self, query: str, headers: dict[str, str]) -> bool:
         """Return whether a request to `resting` asks for an answer that rests.
 
-        Others are answered before it, as thousands of these come at once after a restart; and at a
-        stop it is refused.
+        Others are answered before it, as thousands of these come at once after a restart; a stop
+        refuses it.
         """
 
     def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
@@ -126,22 +126,22 @@ class Policy(Protocol):
         """Return the headers and the body of a refusal, and record it."""
 
     def on_turn(self) -> None:
-        """Learn that the loop runs: called by it, once a second."""
+        """Record that the loop runs, which calls this once a second."""
 
 
 class Resting(Protocol):
-    """The body of an answer, made as there is something to say. No thread waits for it."""
+    """The body of an answer, made bit by bit as its parts come. No thread waits for it."""
 
     # Whether the last bytes were returned.
     is_ended: bool
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Begin, as the application has returned. `wake` has `more` called, from any thread."""
+        """Begin, as the application has returned. `wake`, for any thread, has `more` called."""
 
     def more(self) -> bytes:
-        """Return the next bytes, none where there is nothing to say until the next waking.
+        """Return the next bytes, none where there are none until the next waking.
 
-        Called by the loop, once the client has taken what was said before. It must not block.
+        Called by the loop, once the client has taken the bytes before. It must not block.
         """
 
     def stop(self) -> None:
@@ -153,7 +153,7 @@ class Resting(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Listener:
-    """A listening socket, with what waitress' task has to know of it."""
+    """A listening socket, with the facts that waitress' task needs."""
 
     socket: socket
     application: Callable[..., Any]
@@ -201,7 +201,7 @@ class Exchange(WSGITask):
     def begin(self, may_block: bool) -> None:
         """Answer a short request; for any other, or if it must not block, only determine its work.
 
-        For the loop. What else it takes, somebody who may wait does.
+        For the loop. Other work is for a thread that may wait.
         """
         request, self.work = self.request, Work.INSTANT
         try:
@@ -215,7 +215,7 @@ class Exchange(WSGITask):
             self.answer()
 
     def answer(self) -> None:
-        """Make the answer. What fails, even what would end a thread, is logged and ends it."""
+        """Make the answer. A failure, even one that would end a thread, is logged and ends it."""
         with self.turns or nullcontext():
             try:
                 self._answer()
@@ -230,7 +230,7 @@ class Exchange(WSGITask):
             self._end()
 
     def go_on(self, resting: Resting) -> None:
-        """Add what a resting answer has to say now. For the loop."""
+        """Add the bytes that a resting answer has ready. For the loop."""
         try:
             if piece := resting.more():
                 self.write(piece)

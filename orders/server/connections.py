@@ -1,8 +1,8 @@
 """A connection: requests are read from it, one after the other, and their answers sent.
 
-Only the thread that leads the loop touches one; those who answer get an `Exchange`. A request that
-follows waits, unread, until the answer before it has been sent: a client that accepts nothing can't
-ask for more. Where the places, or the system's memory for answers, are all taken, some give way.
+Only the thread that leads the loop touches one; threads that answer get an `Exchange`. The next
+request waits, unread, until the answer before it has been sent: a client that accepts nothing can't
+ask for more. Once all places, or the system's memory for answers, are taken, some give way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IDLE_SECONDS = 60
 # there may be thousands of them.
 RESTING_READER_SECONDS = 30
 _RESTING_CHECK_SECONDS = 5
-# Before a stop: as much as the system buffers of what was sent.
+# How often a connection is read before a stop: enough for all that the system has buffered.
 _LAST_READS = 16
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # How often a client's acknowledgements are recorded, for a minute.
@@ -75,12 +75,12 @@ class LoopProtocol(Protocol):
     """The parts of the loop that a connection needs."""
 
     policy: Policy
-    # In monotonic seconds, as of what it does now.
+    # In monotonic seconds, as of its current turn.
     now: float
     # How many seconds a phase may last.
     patience: dict[Phase, float]
     connections: dict[Connection, None]
-    # Those that have sent more of a request that was begun, oldest first.
+    # Connections that have sent more of a request that was begun, oldest first.
     arriving: OrderedDict[Connection, None]
     # Bytes that the system buffers for clients: never less than there are.
     buffered_at_most: int
@@ -122,7 +122,7 @@ class Connection:
 
     @property
     def is_resting(self) -> bool:
-        """Whether an answer has nothing to say now, and may never have."""
+        """Whether an answer has no bytes to send now, and may never have."""
         exchange = self.exchange
         return exchange is not None and exchange.rests and not self.outgoing.has_more(None)
 
@@ -202,7 +202,7 @@ class Connection:
             self._watch(EVENT_WRITE)
 
     def hear_out(self) -> None:
-        """Read what is here before a stop, and from then on nothing more."""
+        """Read the bytes that are here before a stop, and from then on no more."""
         for _ in range(_LAST_READS):
             if self.phase is Phase.LEAVING or not self._receive():
                 break
@@ -288,7 +288,7 @@ class Connection:
             self._watch(EVENT_READ)
 
     def _parse(self) -> None:
-        """Parse a request of what was read, and before a stop the one that follows, too."""
+        """Parse a request from the bytes read, and before a stop the next one, too."""
         wanted = 2 if self.is_heard_out else 1
         ends = math.inf if self.is_heard_out else time.monotonic() + SLICE_SECONDS
         while self._unread and len(self._whole) < wanted:
@@ -333,7 +333,7 @@ class Connection:
         self._enter(Phase.ANSWER)
         self.outgoing.begin()
         self._watch(self.watched & EVENT_READ)
-        # One that has waited for the answer before it, or is not whole, waits only from now on.
+        # A request that waited for the answer before it, or is not whole, waits from now on.
         waited = 0 if was_waiting or request.error else _waited(self.socket)
         self.exchange = Exchange(self, request, self.loop.now - waited)
         self.loop.enqueue(self.exchange, was_waiting=was_waiting)
@@ -404,7 +404,7 @@ class Outgoing:
         self._marks.clear()
 
     def send(self, answer: Exchange, now: float) -> int:
-        """Send what the client accepts now, at most a piece; return how many bytes it took.
+        """Send as much as the client accepts now, at most a piece; return how many bytes.
 
         OSError is raised where the client is gone.
         """
@@ -519,7 +519,7 @@ def make_room(connections: Collection[Connection], most: int, now: float) -> int
 
 
 def _waited(connected: socket) -> float:
-    """Return for how many seconds what was received last has waited; 0 if nobody knows."""
+    """Return for how many seconds the bytes received last have waited; 0 if that is unknown."""
     if _TCP_INFO is None:
         return 0
     try:

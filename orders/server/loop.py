@@ -1,10 +1,10 @@
-"""The loop: polls, accepts, answers what is short, hands over the rest, and stops in order.
+"""The loop: polls, accepts, gives short answers, hands over the rest, and stops in order.
 
-Two threads can run it, of which one leads; only that one touches connections and what is polled.
-The leader polls, and answers what is short. Should such an answer take longer than
+Two threads can run it, of which one leads; only that one touches connections and polled sockets.
+The leader polls, and gives short answers. Should such an answer take longer than
 PATIENCE_SECONDS, the other takes the lead, so that one thread polls whatever happens; the first
 hands its answer to the loop when it is made, and stands by from then on. While it is not back,
-the leader itself answers nothing that could block. Workers answer what waits.
+the leader itself answers nothing that could block. Workers give answers that wait.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Loop:
         connection.watched = events
 
     def close(self) -> None:
-        """Close what polls. For the end."""
+        """Close the poller. For the end."""
         self._selector.close()
         self._woken.close()
         self._waker.close()
@@ -444,7 +444,7 @@ def _cause_of(error: OSError | MemoryError) -> str:
 
 
 class Lead:
-    """Which of two threads leads."""
+    """The lead, which one of two threads has."""
 
     def __init__(self, turn: Callable[[], None]) -> None:
         self._turn = turn
@@ -520,7 +520,7 @@ class Lead:
 
 
 class Workers:
-    """Threads that answer what waits for a lock, a disk or another server.
+    """Threads for answers that wait for a lock, a disk or another server.
 
     The one that was busy last goes first: its memory and its connection to the database are reused,
     and the others need none.
@@ -610,7 +610,7 @@ class Repeats:
             self._logger.warning(message, *facts, exc_info=exc_info)
 
     def count_up(self, now: float) -> None:
-        """Log what came again within the last minute. To be called every second or so."""
+        """Log the messages that came again within the last minute. Call it every second or so."""
         for message, said in list(self._repeats.items()):
             if now - said.since < QUIET_SECONDS:
                 continue

@@ -31,7 +31,7 @@ from waitress.utilities import (
 # The most that is read of a body that the application refuses, after its head.
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
-# Each costs time, which the loop has for all connections together.
+# Each header costs time, which the loop has for all connections together.
 MAX_HEADERS = 100
 # RFC 9110, section 5.6.2; a value's characters are of section 5.5.
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"

@@ -21,7 +21,7 @@ MAX_CONNECTIONS = 4_000
 # The two that lead by turns, and one for each long answer.
 EXTRA_THREADS = 2 + MOST_LONG
 BACKLOG = 1024
-# For what clients send before it is read.
+# The system's buffer for bytes that clients send before they are read.
 RECEIVE_BUFFER_BYTES = 64 * 1024
 # One thread may be held up in an answer whose client is gone.
 _LEAVE_SECONDS = 1

@@ -127,7 +127,7 @@ class OrdersFlask(Flask):
             return None
         # Werkzeug would take `get` for GET; this is its own name for a method that no route has.
         method = request.method if request.method.isupper() else "--"
-        # And fold leading slashes; a path that differs in slashes is another path.
+        # It would also fold leading slashes; a path that differs in slashes is another path.
         path = _NOWHERE if request.environ["PATH_INFO"].startswith("//") else request.path
         return self.url_map.bind("", path_info=path, default_method=method)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MERGE_PATCH = "application/merge-patch+json"
 FORM = "multipart/form-data"
-# Where bodies are forms, and longer than others. Orders are some hundred bytes each.
+# The path at which bodies are forms, and longer than others. An order is some hundred bytes.
 IMPORTS = "/v2/imports"
 LARGEST_IMPORT = 16 * 1024 * 1024
 _JSON = ("application/json",)
