@@ -1,4 +1,4 @@
-// What is done after a question: shipping with a date of the past, cancelling and reopening. One dialog
+// Actions after a question: shipping with a date of the past, cancelling and reopening. One dialog
 // serves all, also the question what to print.
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
@@ -25,7 +25,7 @@ export function shippedAlready(order) {
   const parcel = el("input", { id: "ship-tracking", name: "tracking", maxlength: 100, autocomplete: "off", spellcheck: "false" });
   const tracking = el("div", { class: "field" }, el("label", { for: "ship-tracking", text: "Tracking" }), parcel);
   const isToCome = () => Date.parse(time.value) > now();
-  // What the button says is what it does, also if the time passes meanwhile.
+  // The button does what it says, also if the time passes meanwhile.
   let isExpected = false;
   const show = () => {
     isExpected = isToCome();
@@ -52,7 +52,7 @@ export function shippedAlready(order) {
     work: (name) => {
       const shipDate = fromField(time.value);
       if (isExpected) return change("PATCH", `store/orders/${order.id}`, { shipDate }, { name });
-      // What is not known is left out.
+      // Unknown values are left out.
       const shipment = { shipDate: shipDate || undefined, tracking: clean(parcel.value) || undefined };
       return change("POST", `store/orders/${order.id}/ship`, shipment, { name });
     },

@@ -40,7 +40,7 @@ let isFirst = true;
 let updating = null;
 let limitsTimer = 0;
 
-/** What the page offers its views. */
+/** The page's services for its views. */
 const shop = {
   /** The number of orders of each status, as last known. */
   counts: null,
@@ -53,7 +53,7 @@ const shop = {
     showBackups(figures.backups);
   },
 
-  /** Read the counts, unless they are known: events tell how they change. */
+  /** Read the counts, unless they are known: events say how they change. */
   async loadFigures(signal) {
     if (!areDuesKnown()) await readDues(signal);
     if (this.counts && Date.now() - figuresAt < FIGURES_LAST_MS) return;
@@ -97,7 +97,7 @@ function showBackups(backups) {
   if (backups?.sameDisk) sayOnceADay();
 }
 
-// Not a fault, but a risk that only the owner can end: told to keys that may change something.
+// Not a fault, but a risk that only the owner can end: shown to keys that may change something.
 function sayOnceADay() {
   const today = new Date(now()).toDateString();
   if (!session.mayWrite || session.toldOfBackups === today) return;
@@ -106,7 +106,7 @@ function sayOnceADay() {
     "To keep them on another disk, set its folder as “backups” in instance/config.toml; README, “Backups”, says how.", { where: "foot", canClose: true });
 }
 
-// What was typed, or pressed to ship, is kept for whoever signs in next, unless somebody signs out.
+// Typed texts and pressed shipments are kept for the next sign-in, unless somebody signs out.
 function leave(notice, { keeps = true } = {}) {
   const undone = [notice, unshipped() && `Not shipped yet: ${unshipped()}.`, session.unsaved && `Not saved yet: ${session.unsaved}.`].filter(Boolean);
   watch?.stop();
@@ -197,7 +197,7 @@ function unloaded(root) {
     showView();
   };
   root.replaceChildren(el("h1", { tabindex: "-1", text: "Not loaded" }), failurePanel(new NoAnswer(), again));
-  // A stream may outlive the network, so that nothing else tells that it is back.
+  // A stream may outlive the network, so that nothing else shows that it is back.
   addEventListener("online", again);
   return { title: "Not loaded", update() {}, changed: again, dispose: () => removeEventListener("online", again) };
 }
@@ -236,7 +236,7 @@ function arriveAt(name, place) {
 
 function announceNews({ events, skipped }) {
   for (const { order } of events) followDue(order);
-  // Which of the others a reopened order was counted with, its event doesn't say.
+  // A reopened order's event doesn't say with which of the others it was counted.
   if (skipped || events.some(({ type }) => type === "order.reopened")) forgetFigures();
   if (skipped || events.some(({ type }) => type === "order.forgotten")) clearCache();
   const own = session.own;
@@ -341,7 +341,7 @@ async function begin() {
   });
   byId("sign-out").addEventListener("click", signOut);
   if (session.isPossible) watchUse();
-  // What is typed survives a reload, but not the tab.
+  // Typed texts survive a reload, but not the tab.
   addEventListener("beforeunload", (event) => session.isPossible && session.unsaved && event.preventDefault());
   watchHands(lookUp);
   shipments.addEventListener("change", ({ detail }) => {

@@ -55,7 +55,7 @@ export function view(root, shop) {
       const { data } = await change("POST", "backups", undefined, { name: once, seconds: SECONDS_TO_MAKE });
       once = newName();
       announce(`Backup made: ${size(data.bytes)}.`);
-      // Which may say that there is none.
+      // The page may still say that there is none.
       shop.changedHere();
       shop.loadFigures(loading.signal).catch(() => {});
     });

@@ -21,7 +21,7 @@ export function changeForm(order, etag, { read, end, draft }) {
       el("button", { class: "button", type: "button", text: "Don't change", on: { click: () => finish() } }),
       el("button", { class: "button main", type: "submit", text: "Save" })));
   let base = order;
-  // What is told of an order that somebody else has closed meanwhile.
+  // The message about an order that somebody else has closed meanwhile.
   let story = "";
   // The patch that was sent last, and its name: sent again after a lost answer, it is done once.
   let [sent, sentAs] = [draft?.sent ?? "", draft?.sentAs ?? ""];
@@ -78,7 +78,7 @@ export function changeForm(order, etag, { read, end, draft }) {
     return undefined;
   }
 
-  // Of an order that has another status by now, what stays open can still be saved. The rest is told.
+  // If an order has another status by now, fields that stay open can be saved. The others are named.
   function close(theirs) {
     const closed = fields.filter((field) => !isOpen(field, theirs));
     const lost = closed.filter(isTyped).map((field) => `${field.label} ${input(field).value || "empty"}`).join(", ");
@@ -92,7 +92,7 @@ export function changeForm(order, etag, { read, end, draft }) {
     const lines = conflicts.map((field) => el("p", {}, `${field.label} is now `, isSet(field, base) ? shown(field, base) : "empty", ", ", take(field, base)));
     notice.replaceChildren(el("p", { text: "Someone else changed this order meanwhile. Check it, then save again." }), ...lines);
     notice.hidden = false;
-    // Not the button: another Enter would overwrite what nobody has read yet.
+    // Not the button: another Enter would overwrite values that nobody has read yet.
     notice.focus();
     keep();
   }

@@ -35,7 +35,7 @@ export const FIELDS = [
   { ...INSTANT, name: "updatedAt", label: "Last changed" },
 ];
 
-// As forms have them: what goes to whom; the catalogue's number, and what else there may be, come last.
+// In the order of forms: goods and address first; the catalogue's number and other fields last.
 const FORM = ["item", "quantity", "shipTo", "reference", "note", "shipDate", "tracking"];
 
 /** The fields that can be entered, as forms have them. */

@@ -7,7 +7,7 @@ import { hash } from "./router.js";
 import { midnight as today, now } from "./time.js";
 
 const PER_PAGE = 50;
-// As many as the service lists at once: usually all that is to ship, for one packing list.
+// The service's longest page: usually all orders to ship, for one packing list.
 const TO_SHIP = 200;
 const SORTS = {
   dueAt: "Due first",
@@ -41,7 +41,7 @@ export function isNarrowed(query) {
   return NAMES.slice(0, -1).some((name) => query[name]);
 }
 
-/** Return the path of the request for a page, of what is due `until` an instant if one is given. */
+/** Return the path of the request for a page, of orders due `until` an instant, if any. */
 export function path(query, limit = query.sort === "dueAt" ? TO_SHIP : PER_PAGE, until = "") {
   const parameters = new URLSearchParams({ limit, sort: query.sort });
   const add = (name, value) => value && parameters.set(name, value);

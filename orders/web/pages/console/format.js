@@ -18,7 +18,7 @@ const DAYS = { "-1": "Yesterday", 0: "Today", 1: "Tomorrow" };
 
 /** The viewer's time zone. */
 export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
-// Of times that spreadsheets know, and whose zones keep whole minutes.
+// The years whose times spreadsheets know, and whose zones have whole minutes.
 const [FIRST_YEAR, LAST_YEAR] = [1975, 9998];
 const CHANGE_MS = 3 * 3_600_000;
 

@@ -1,4 +1,4 @@
-// What the pages that administer the shop have in common: fields, choices, and a secret that is shown once.
+// Shared by the pages that administer the shop: fields, choices, and a secret that is shown once.
 
 import { change, newName, NoAnswer } from "./api.js";
 import { bdi, el, refocus, setText } from "./dom.js";

@@ -29,7 +29,7 @@ function held(event) {
   if (repeat && (key === "Enter" ? !target.matches("textarea") : key === " " && !isText)) stop(event);
 }
 
-// What stands where something was pressed just now takes no click, unless it is the same again.
+// A place that was pressed just now takes no click, unless the same thing is there again.
 function clicked(event) {
   // By keyboard, or by a script.
   if (!event.detail || !event.isTrusted) return;

@@ -8,7 +8,7 @@ import { count, counted, dated, ZONE } from "./format.js";
 import { announce, describe, faults } from "./notices.js";
 
 const MOST_BYTES = 16 * 1024 * 1024;
-// What surrounds the files in a request.
+// The bytes around the files in a request.
 const FRAME_BYTES = 4096;
 const SECONDS_TO_IMPORT = 600;
 const COMMAND = "flask orders import FILE";
@@ -136,7 +136,7 @@ export function view(root, shop) {
   return { title: "Import", update() {}, changed() {}, dispose() {} };
 }
 
-// As it was when it was checked: what is imported is what was seen. Null where it can't be read any more.
+// The file as it was checked, so that nothing else is imported. Null if it can't be read any more.
 async function read(chosen) {
   try {
     return await Promise.all(chosen.map(async ([name, one]) => [name, new Blob([await one.arrayBuffer()]), one.name]));

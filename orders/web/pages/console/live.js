@@ -141,7 +141,7 @@ export class Line {
     this.#failures = isSteady ? 0 : this.#failures + 1;
     if (this.#failures > 1) return this.#backOff({});
     const wait = this.#retry + Math.random() * SPREAD_MS;
-    // What the service says as it stops is for its return, not for each try until then.
+    // The service's delay as it stops is for its return, not for each try until then.
     this.#retry = RETRY_MS;
     return wait;
   }
@@ -192,7 +192,7 @@ export class Line {
   }
 }
 
-// A hash of the key. Any page of this origin, such as /docs, can list the names of locks, which must not tell it the channel's.
+// A hash of the key. Any page of this origin, such as /docs, can list the names of locks, which must not reveal the channel's.
 async function nameFor(use) {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(`${use} ${session.key}`));
   return `${use} ${[...new Uint8Array(digest, 0, 16)].join(".")}`;

@@ -95,7 +95,7 @@ export function newView(root, shop) {
   return { title: "New order", update() {}, changed() {}, dispose: () => stop?.() };
 }
 
-// What is left empty is left to the service.
+// Empty fields are left to the service.
 function read(form) {
   const [order, wrong] = [{}, {}];
   for (const field of PLACED) {

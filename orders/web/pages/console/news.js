@@ -1,4 +1,4 @@
-// What comes by itself: new orders, which are told, and how many orders are due.
+// News: new orders, which are announced, and how many orders are due.
 
 import { get } from "./api.js";
 import { count, counted } from "./format.js";
@@ -109,7 +109,7 @@ export function dueCount(due) {
   const [from, to] = due === "late" ? [-Infinity, now()] : [Date.parse(midnight()), Infinity];
   const dates = [...known.dates.values()];
   const number = dates.filter((date) => date >= from && date < to).length;
-  // What is not known is due later than what is.
+  // Unknown orders are due later than known ones.
   const isCut = known.hasMore && (due === "today" || number === dates.length);
   return `${count(number)}${isCut ? "+" : ""}`;
 }

@@ -1,4 +1,4 @@
-// What the page says: a line that goes away, banners that stay, failures in place of a view, in plain words.
+// The page's messages: a line that goes away, banners that stay, failures in place of a view, in plain words.
 
 import { mustWait, NoAnswer, Refusal } from "./api.js";
 import { byId, el } from "./dom.js";
@@ -128,7 +128,7 @@ export function describe(failure) {
   return STATUSES[failure.status] || internal(failure);
 }
 
-/** Return the faults that an error message names, by field: of the order, unless others are given. */
+/** Return the faults that an error message names, by field: the order's, or others. */
 export function faults(failure, labels = LABELS) {
   const result = {};
   for (const part of (failure.message || "").replace(/\.$/, "").split("; ")) {

@@ -79,7 +79,7 @@ export function orderView(root, shop) {
     if (history.state?.foundAt) root.querySelector(".ship")?.focus();
   }
 
-  // What was typed before a reload, or before the order was left.
+  // The texts typed before a reload, or before the order was left.
   function resumeChange() {
     const draft = session.mayWrite && session.changes[id];
     if (!draft) return;

@@ -34,7 +34,7 @@ export function ordersView(root, shop) {
     form.element, el("div", { class: "tools" }, found, tools), results, pages);
   const chosen = new Set();
   const hands = watchList(results);
-  // Of orders that have left the list, what they are now.
+  // The present states of orders that have left the list.
   const latest = new Map();
   let inRows = [];
   let isBehind = false;
@@ -77,7 +77,7 @@ export function ordersView(root, shop) {
     }
   }
 
-  // Of more orders than a page has, those that have a number as their own may be on another.
+  // With more orders than a page has, one with exactly this number may be on another page.
   async function withExact(read, signal) {
     const missing = (failure) => (failure.status === 404 ? {} : Promise.reject(failure));
     const found = await Promise.all(filters.exactPaths(query).map((path) => get(path, { signal }).catch(missing)));
@@ -121,7 +121,7 @@ export function ordersView(root, shop) {
     return Boolean(hit);
   }
 
-  // Rows stay, even if they can't be read again: what keeps them from it is told above.
+  // Rows stay, even if they can't be read again: the reason is shown above.
   function fail(failure) {
     results.removeAttribute("aria-busy");
     // The cursor may be of another database: go to the first page instead.
@@ -250,7 +250,7 @@ export function ordersView(root, shop) {
     return el("button", { class: "button main", type: "button", text: `Ship ${counted(pending.length, "order")}`, on: { click: () => shipChosen(pending) } });
   }
 
-  // Those that fail stay chosen.
+  // Orders that fail stay chosen.
   async function shipChosen(orders) {
     if (await shipSeveral(orders)) root.querySelector("h1").focus();
   }

@@ -58,7 +58,7 @@ function cell(field, order) {
   const { name, onPaper } = field;
   if (name === "shipDate" && order.status !== "pending") return el("td", { text: STATUSES[order.status] });
   const value = !isSet(field, order) ? ["–"] : onPaper ? [onPaper(order[name])] : celled(field, order);
-  // Of an item with its number below, only the item may break.
+  // If an item has its number below, only the item may break.
   return el("td", { class: (name === "reference" || value.length > 1) && "text" }, ...value);
 }
 

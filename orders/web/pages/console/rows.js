@@ -118,7 +118,7 @@ function choose(event, box, choice) {
 const AFTERWARDS_MS = 2000;
 // A pointer that rests this long is nobody's hand.
 const LEFT_ALONE_MS = 60_000;
-// As long as it takes to see that what is about to be pressed has moved.
+// How long it takes to see that a button about to be pressed has moved.
 const REACTION_MS = 400;
 const HANDS = ["pointermove", "pointerdown", "pointerup", "pointerleave", "keydown", "focusin", "focusout"];
 
@@ -191,7 +191,7 @@ export function freezeColumns(list, isFrozen) {
   table.style.tableLayout = isFrozen ? "fixed" : "";
 }
 
-// What a list without orders says, and what to do then.
+// The text of an empty list, with what to do.
 
 /** Make what is shown in place of a list without orders. `counts` are those of each status, if known. */
 export function blank(query, counts) {

@@ -18,7 +18,7 @@ const PAPER = "paper";
 const UNUSED_MS = 12 * 3600 * 1000;
 const MOST_OWN = 100;
 const TEST_PREFIX = "sok_test_";
-// What outlasts a key, and so has other names in test mode: orders of the same number are not the same there.
+// These outlast a key, and so have other names in test mode: orders of the same number are not the same there.
 const OUTLASTING = [DRAFT, CHANGES, OUTBOX, LEFT];
 
 export const session = {
@@ -127,7 +127,7 @@ export const session = {
     if (this.key) write(DRAFT, value);
   },
 
-  /** How new orders are told: whether by a `sound`, and by a `notification`. */
+  /** How new orders are announced: whether by a `sound`, and by a `notification`. */
   get alerts() {
     return read(ALERTS, home()) || {};
   },
@@ -136,7 +136,7 @@ export const session = {
     write(ALERTS, value, home());
   },
 
-  /** The last day on which somebody was told where backups are. */
+  /** The last day on which the place of backups was shown. */
   get toldOfBackups() {
     return read(BACKUPS, home());
   },
@@ -154,7 +154,7 @@ export const session = {
     if (this.key) write(CHOSEN, value);
   },
 
-  /** What was typed to change orders and is not saved, by order. */
+  /** Typed changes of orders that are not saved, by order. */
   get changes() {
     return read(CHANGES) || {};
   },
@@ -173,7 +173,7 @@ export const session = {
     return [orders.length && `changes of order ${orders.join(", ")}`, this.draft.values && "a new order"].filter(Boolean).join(" and ");
   },
 
-  /** What was pressed to ship and not answered yet. */
+  /** Shipments that were pressed and not answered yet. */
   get outbox() {
     return read(OUTBOX) || [];
   },
@@ -182,7 +182,7 @@ export const session = {
     write(OUTBOX, entries.length ? entries : null);
   },
 
-  /** What was printed last on this computer, slips or labels, and on which paper. */
+  /** The last print on this computer: slips or labels, and the paper. */
   get paper() {
     return read(PAPER, localStorage);
   },

@@ -25,7 +25,7 @@ const WHY = { limit: "This key's request limit is reached", connection: "Can't c
 // if that was entered, when it is `due`, whether it `isSent` and not answered yet, and whether it `isUncertain`, since
 // an answer was lost.
 const outbox = new Map();
-// By order, what is told of one that did not ship.
+// By order, the message about one that did not ship.
 const failed = new Map();
 const tabs = new BroadcastChannel("outbox");
 let trouble = "";
@@ -146,7 +146,7 @@ function sentence(orders) {
   return text[0].toUpperCase() + text.slice(1);
 }
 
-// Those that are sent together, or alone.
+// Shipments that are sent together, or alone.
 function groups(entries) {
   const found = new Map();
   for (const each of entries) found.set(groupOf(each), [...(found.get(groupOf(each)) ?? []), each]);
@@ -189,7 +189,7 @@ export function stopShipping() {
   show();
 }
 
-// Which of the orders that were sent when a tab was closed did not ship.
+// Orders that were sent when a tab was closed, and did not ship.
 async function tellWhatFailed() {
   for (const id of session.left) {
     try {
@@ -264,7 +264,7 @@ async function send(entries, keepalive = false) {
   } catch (failure) {
     // Refused for its key or a limit, it did not ship.
     if ([401, 429].includes(failure.status)) entries.forEach((each, index) => { each.isUncertain = wereUncertain[index]; });
-    // It was taken back, or is kept for whoever signs in next.
+    // It was taken back, or is kept for the next sign-in.
     const [there, left] = [entries.filter(isThere), entries.filter((each) => !isThere(each))];
     left.forEach(keepLeft);
     for (const each of there) each.isSent = false;
@@ -425,7 +425,7 @@ function goOn() {
   show();
 }
 
-// What was sent without an answer may have arrived.
+// A request without an answer may have arrived.
 function takeBackAll() {
   const waiting = [...outbox.values()].filter(isWaiting);
   takeBackEach(waiting);
@@ -454,7 +454,7 @@ function tell(order, outcome = {}) {
   shipments.dispatchEvent(new CustomEvent("change", { detail: { order, ...outcome } }));
 }
 
-// Not by the clock of the computer, which may be set meanwhile.
+// The computer's clock is not used: it may be set meanwhile.
 function now() {
   return performance.now();
 }

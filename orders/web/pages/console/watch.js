@@ -17,7 +17,7 @@ const STRIDE = 1000;
 // A stream costs a request a minute.
 const STREAM_SECONDS = 60;
 const LATE_MS = 60_000;
-// What arrives sooner is shown together.
+// Events that arrive sooner are shown together.
 const TOGETHER_SECONDS = 0.1;
 
 /**

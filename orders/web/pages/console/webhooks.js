@@ -31,7 +31,7 @@ export function view(root, shop) {
   const { signal } = loading;
   const secret = el("div", { role: "status" });
   const list = el("div", { class: "stack" });
-  // What was asked for stays below its webhook while the list is loaded again.
+  // A result stays below its webhook while the list is loaded again.
   const below = new Map();
   root.replaceChildren(el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "Webhooks" })), secret, list, adding(added));
 
@@ -231,7 +231,7 @@ function facts({ events, waiting, lastTry, lastOutcome, nextTry, addedBy, create
   ]);
 }
 
-// What came of an attempt: the receiver's words, as text.
+// The outcome of an attempt: the receiver's words, as text.
 function outcome({ status, error, answer, milliseconds }) {
   const took = milliseconds < 1000 ? `${milliseconds} ms` : `${count(Math.round(milliseconds / 1000))} s`;
   return [status ? `The receiver answered ${status} in ${took}` : `No answer after ${took}: ${error}`, answer ? ": " : ".", answer ? bdi(answer) : ""];
