@@ -114,7 +114,7 @@ class Metrics:
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
 
-    def note(self, call: Call, status: int, ended: float) -> None:
+    def count(self, call: Call, status: int, ended: float) -> None:
         """Count an answer that has been sent. `ended` is in monotonic seconds."""
         # Without a route, the version is that of the client's path, reduced to known values.
         kind = (call.endpoint or _version_of(call.path), call.method, status)
@@ -176,7 +176,7 @@ def install(app: OrdersFlask) -> None:
     # The time at which each series began would be as many series again.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics, settings = Metrics(app), app.shop.settings
-    app.listeners.append(metrics.note)
+    app.listeners.append(metrics.count)
     named = {"localhost", settings.host, urlsplit(settings.base_url).hostname}
 
     def view() -> Reply:
