@@ -29,7 +29,7 @@ def instance_folder() -> Path:
     """
     if _IS_CHECKOUT:
         return _CHECKOUT / "instance"
-    import platformdirs  # which a checkout does not need
+    import platformdirs  # not needed in a checkout
 
     try:
         return platformdirs.user_data_path(NAME, appauthor=False)

@@ -113,7 +113,7 @@ def back_up(file: Path, *, overwrite: bool) -> None:
 def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
     """List the service's automatic backups. The service may keep running."""
     shop = open_shop()
-    shop.upkeep.file()  # which a server's database has none of
+    shop.upkeep.file()  # a server's database has none
     backups = shop.backups
     if backups is None:
         raise click.ClickException("No backups are made: ORDERS_BACKUPS is off.")
@@ -319,7 +319,7 @@ def copy() -> None:
     the shop from there. The SQLite file is kept, and no longer served.
     """
     _check_copy(common.current_shop().settings)
-    from orders.store.postgres import copying  # which loads the driver
+    from orders.store.postgres import copying  # it loads the driver
 
     began = time.monotonic()
     with common.stopped_shop() as shop:

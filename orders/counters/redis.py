@@ -100,7 +100,7 @@ class RedisCounterStorage(RedisStorage):
         options |= {
             "socket_connect_timeout": TIMEOUT_SECONDS,
             "socket_timeout": TIMEOUT_SECONDS,
-            "retry": Retry(NoBackoff(), 0),  # what fails is counted in memory at once
+            "retry": Retry(NoBackoff(), 0),  # after a failure, counted in memory at once
             "protocol": 2,  # every Redis and Valkey speaks it, and nothing here needs more
         }
         super().__init__(url, wrap_exceptions=wrap_exceptions, **options)

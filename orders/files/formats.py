@@ -154,7 +154,7 @@ class _Layout:
                 self._fractions = place
             elif not names and not (reading.ignore_others or reading.shop):
                 faults.add(Fault(1, "", f"unknown column {heading[:MAX_NAME_SHOWN]!r}{known}"))
-                known = ""  # which is said once
+                known = ""  # said only once
         for name, heading in reading.columns.items():
             if name not in sheet.kinds:
                 faults.add(Fault(1, "", f"{name[:MAX_NAME_SHOWN]} is not a column here{known}"))

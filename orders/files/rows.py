@@ -213,7 +213,7 @@ def checked(
     checks = {name: kind.check for name, kind in sheet.kinds.items()}
     for line, cells in rows:
         for name, value in cells.items():
-            if value is None:  # of which the reader has said why
+            if value is None:  # the reader has said why
                 continue
             try:
                 cells[name] = checks[name](value)

@@ -231,7 +231,7 @@ class Connection:
                 self._part()
         elif self._is_overdue():
             # Bytes that came in time may lie there unread, when it is the loop that was late.
-            if not self.is_in_chunks:  # which have their turns
+            if not self.is_in_chunks:  # chunks have their turns
                 self.read()
             if self._is_overdue() and not self.is_closed:
                 self._give_up()

@@ -239,7 +239,7 @@ class Loop:
         try:
             act(*arguments)
         except Exception as error:  # noqa: BLE001 - it is reported
-            with suppress(Exception):  # what failed first is logged
+            with suppress(Exception):  # the first failure is logged
                 connection.close()
             self._report("The connection of %s is closed, as it failed.", error, connection.addr[0])
 

@@ -180,7 +180,7 @@ class Parser(HTTPRequestParser):
             )
         if not target.startswith(b"/"):
             try:
-                urlsplit(target)  # which knows what brackets may hold
+                urlsplit(target)  # it knows what brackets may hold
             except ValueError:
                 raise ParsingError("a target that is no address (RFC 9112, section 3.2)") from None
         self.path, self.query = path_of_target(self.request_uri), self.request_uri.partition("?")[2]

@@ -132,7 +132,7 @@ else:
     def unacknowledged(connected: socket.socket, _sent: int, **_: bool) -> int:
         try:
             packed = fcntl.ioctl(connected, termios.TIOCOUTQ, bytes(4))
-        except (OSError, ValueError):  # which says that it is closed
+        except (OSError, ValueError):  # this says that it is closed
             return 0
         return int.from_bytes(packed, sys.byteorder)
 

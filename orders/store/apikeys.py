@@ -101,12 +101,12 @@ class NewKey:
 
 def issue(connection: Connection, new: NewKey, secret: str, now: datetime) -> int:
     """Insert a key, with the hash of its secret; return its id."""
-    values = asdict(new) | {"scopes": " ".join(new.scopes), "created_at": now} | _kept(secret)
+    values = asdict(new) | {"scopes": " ".join(new.scopes), "created_at": now} | _stored(secret)
     inserting = sa.insert(api_keys).values(values).returning(api_keys.c.id)
     return int(connection.execute(inserting).scalar_one())
 
 
-def _kept(secret: str) -> dict[str, Any]:
+def _stored(secret: str) -> dict[str, Any]:
     return {"prefix": shown_prefix(secret), "secret_hash": digest(secret)}
 
 
@@ -214,7 +214,7 @@ def rotate(
     """
     previous_hash = api_keys.c.secret_hash if previous_until is not None else None
     previous = {"previous_hash": previous_hash, "previous_until": previous_until}
-    change(connection, key_id, **_kept(secret), **previous)
+    change(connection, key_id, **_stored(secret), **previous)
 
 
 def change_plan(

@@ -389,7 +389,7 @@ class ServingPolicy:
             if (path, method) == _LIST and self._is_long(headers):
                 return Work.LONG
         except StoreUnavailable:
-            return Work.WAITING  # which will say so
+            return Work.WAITING  # the application will say so
         return Work.SHORT if method in access.READING and not self._is_remote else Work.WAITING
 
     def body_bytes(self, method: str, path: str, headers: dict[str, str]) -> int:

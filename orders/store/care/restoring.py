@@ -136,7 +136,7 @@ def restore(
         system.leave_to_owner(copied, target.parent)
         kept = _keep(target, now, folder, held)
         if not system.REPLACES_OPEN_FILES:
-            held.close()  # who opens the database now keeps it from being replaced
+            held.close()  # a program that opens the database now prevents the replacing
         system.replace(copied, target)
         system.sync(target.parent)
     was_read = replaced is not None and replaced.is_same

@@ -52,7 +52,7 @@ class _SharedTransaction:
         try:
             driver_of(self.connection).execute("ROLLBACK TO change")
         except Exception:  # noqa: BLE001 - the error that led to it is raised
-            return False  # as SQLite has rolled all back, being out of memory
+            return False  # SQLite has rolled all back, being out of memory
         return True
 
     def end(self, error: BaseException | None = None) -> None:

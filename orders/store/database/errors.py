@@ -198,7 +198,7 @@ class Outages:
         if cause == DAMAGED:
             # A page is damaged while others are sound: no probe can tell when that is over.
             self._is_damaged = True
-        elif cause != BUSY:  # which is this service's own doing
+        elif cause != BUSY:  # being busy is its own doing
             self._causes[part] = cause
 
     def cause(self, part: Part) -> str | None:

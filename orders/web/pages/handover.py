@@ -104,7 +104,7 @@ def is_for_phones(address: str) -> bool:
 
 def _qr_code(text: str) -> dict[str, object]:
     # As an SVG path: each dark run of a row is a line of one module's width.
-    import segno  # which few starts need
+    import segno  # few starts need it
 
     rows = segno.make_qr(text, error="m").matrix
     runs = (
