@@ -25,7 +25,7 @@ _OURS_OF_A_LINE, _HEADINGS_OF_A_LINE = {"petId", "quantity", "item"}, ("lineitem
 class Shop:
     """How some software exports orders.
 
-    `columns` are the headings, folded, by what is made of them; the first that a file has is used.
+    `columns` are the headings, folded, by the part they make; the first that a file has is used.
     `statuses` are folded, too; where a payment is one of `unpaid`, a pending order is cancelled.
     """
 
@@ -141,7 +141,7 @@ class Export:
     def cells(self, row: Sequence[str]) -> dict[str, Any]:
         """Return a line item as the cells of an order, of which petId is its SKU.
 
-        ValueError where it says what no order can be, LeftOut where it is none.
+        ValueError where no order can have its values, LeftOut where it is none.
         """
         texts = {name: text for name, at in self._places.items() if (text := cell_text(row[at]))}
         if texts.get("reference") != self._first.get("reference"):

@@ -529,7 +529,7 @@ def _id(text: str, not_found: Callable[[int], Exception]) -> int:
 def _page(
     name: str, found: Sequence[tuple[int, dict[str, object]]], after: int, limit: int
 ) -> Reply:
-    """Return a page of what was found, each with its id; one more says that there is more."""
+    """Return a page of the rows found, each with its id; one more says that there is more."""
     page = found[:limit]
     last = page[-1][0] if page else after
     return _shown({name: [each for _, each in page], "next": last, "more": len(found) > limit})
@@ -579,7 +579,7 @@ def _write(asked: tuple[object, ...], change: Change, status: int = 200) -> Repl
 
 
 def _recalled(asked: tuple[object, ...], status: int = 200) -> Reply | None:
-    """Return the answer that an Idempotency-Key repeats, for what is done before it is written."""
+    """Return the answer that an Idempotency-Key repeats, for acts that precede its writing."""
     shop, key = current_call().shop, idempotency_key(VERSION)
     with shop.database.read() as connection:
         earlier = idempotency.recall(connection, key, asked, shop.clock.now())

@@ -1,7 +1,7 @@
 """The events as they come: a page that rests until there is one, and a stream of them.
 
 Both are answers of the server that rest (`server.Resting`), and followers of the log
-(`feed.Follower`): the feed's thread wakes them, and the server's loop asks what there is to send.
+(`feed.Follower`): the feed's thread wakes them, and the server's loop asks for the next bytes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _RestingReply(Reply):
 
 
 class _Follower(ABC):
-    """A follower of the log, and what it makes of the events."""
+    """A follower of the log, and the bytes that it makes of the events."""
 
     def __init__(self, call: Call, after: int, types: Types, seconds: float) -> None:
         if call.caller is None:
@@ -119,7 +119,7 @@ class _Follower(ABC):
 
     @abstractmethod
     def more(self) -> bytes:
-        """Return what there is to send now."""
+        """Return the bytes to send now."""
 
     @abstractmethod
     def check(self, now: float) -> None:
@@ -172,7 +172,7 @@ class _Stream(_Follower):
         """Return the next events, a heartbeat, or why it ends."""
         comment, self._comment = self._comment, b""
         if self.types and comment == _HEARTBEAT:
-            # A reader of a rare type comes back with it, past what was looked at in vain.
+            # A reader of a rare type comes back with it, past the events that it did not want.
             comment = f":\nid: {self.position}\n\n".encode()
         if self._why is not None:
             self.is_ended = True

@@ -210,7 +210,7 @@ class LogWriter(QueueListener):
             self._write_out()
 
     def stop(self) -> None:
-        """Write what waits, as far as that is possible within a short time."""
+        """Write the lines that wait, as far as that is possible within a short time."""
         self._stopping.set()
         self.enqueue_sentinel()
         if self._thread is not None:
