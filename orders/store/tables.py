@@ -138,7 +138,7 @@ order_words = Table(
 
 
 # One change of an order, and the order as it stood after it. Never deleted, and never updated but
-# to forget whom it was for.
+# to delete personal data.
 order_events = Table(
     "order_events",
     METADATA,
