@@ -279,7 +279,8 @@ class Loop:
     def _make_place(self, listener: Listener, error: OSError | MemoryError) -> None:
         # Most often, no descriptor is left: a connection that is closed gives one back. While none
         # may be closed, polling would report the next one again and again.
-        self._repeats.log(self.now, f"A connection can't be accepted: {_cause_of(error)}.")
+        cause = getattr(error, "strerror", None) or "there is no memory"
+        self._repeats.log(self.now, f"A connection can't be accepted: {cause}.")
         if not self._give_way(1) and not self.is_stopping:
             self._selector.unregister(listener.socket)
             self._full.append(listener)
@@ -437,10 +438,6 @@ def _patience(head_seconds: float, body_seconds: float) -> dict[Phase, float]:
         Phase.BODY: body_seconds,
         Phase.LEAVING: LINGER_SECONDS,
     }
-
-
-def _cause_of(error: OSError | MemoryError) -> str:
-    return getattr(error, "strerror", None) or "there is no memory"
 
 
 class Lead:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from ipaddress import ip_address
-from typing import Any, Generic, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from flask import request
@@ -54,7 +54,6 @@ log = logging.getLogger(__name__)
 PREFIX = "store_orders_"
 PATIENCE_SECONDS = 1.0
 
-Result = TypeVar("Result")
 # In seconds, from the time of most answers to one that nobody waits for.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # The operation of requests without a route, or that the server could not read.
@@ -205,16 +204,16 @@ def _version_of(path: str) -> str:
     return match[1] if match else NO_VERSION
 
 
-class BoundedQuery(Generic[Result]):
+class BoundedQuery:
     """A query that may hang. It runs in a thread of its own, once at a time."""
 
-    def __init__(self, query: Callable[[], Result]) -> None:
+    def __init__(self, query: Callable[[], list[Metric]]) -> None:
         self._query = query
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._result: Result | None = None
+        self._result: list[Metric] | None = None
 
-    def result(self, patience: float = PATIENCE_SECONDS) -> Result | None:
+    def result(self, patience: float = PATIENCE_SECONDS) -> list[Metric] | None:
         """Return the result, or None if it fails or takes longer than `patience`, in seconds."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
