@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -68,12 +68,14 @@ class Download(Reply):
         super().__init__(_pieces(file, part), status, headers, content_type)
         self._file, self._part = file, part
 
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Reply:
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
         if request.method == "HEAD":
             self._file.close()
         elif SEND_FILE in environ:
             environ[SEND_FILE](self._file, self._part.start, self._part.length)
-            self._pieces = ()
+            self.body = ()
             return super().__call__(environ, start_response)
         self.headers.append(("Content-Length", str(self._part.length)))
         return super().__call__(environ, start_response)

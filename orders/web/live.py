@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from flask import request
@@ -80,15 +80,14 @@ class _RestingReply(Reply):
     def __init__(self, follower: _Follower, headers: Any = (), content_type: str = JSON) -> None:
         super().__init__((), headers=headers, content_type=content_type)
         self._follower = follower
-        follower.reply = self
         follower.feed.follow(follower)
 
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Reply:
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        self._follower.on_close, self.end = self.end, lambda: None
         environ[REST](self._follower)
         return super().__call__(environ, start_response)
-
-    def close(self) -> None:
-        """Do nothing: the follower ends the response."""
 
 
 class _Follower(ABC):
@@ -104,8 +103,9 @@ class _Follower(ABC):
         self.key_id, self.valid_until = key.id, key.valid_until()
         self.position, self.types = after, types
         self.due = call.shop.clock.monotonic() + seconds
-        self.reply: Reply
         self._wake: Callable[[], None] = lambda: None
+        # The end of the response.
+        self.on_close: Callable[[], None] = lambda: None
         # Why it comes to an end, once it does; whether it has.
         self._why: End | None = None
         self.is_ended = False
@@ -148,7 +148,7 @@ class _Follower(ABC):
         """Leave: the response has ended."""
         self.is_ended = True
         self.feed.leave(self)
-        self.reply.end()
+        self.on_close()
 
     def _next(self) -> Batch | None:
         """Return the next events that are wanted; None where there are none now."""
