@@ -32,7 +32,7 @@ from orders.settings import TEST_HEADER, Settings
 from orders.shop import Shop, TestMode
 from orders.store.database.errors import StoreUnavailable
 from orders.web import access, bodies, live, replies
-from orders.web.logs import log_queue
+from orders.web.logs import AnswerLog
 from orders.web.openapi import document
 from orders.web.openapi.document import documented
 from orders.web.refusals import (
@@ -90,10 +90,6 @@ class _StrictRequest(Request):
         self.method = environ["REQUEST_METHOD"]
 
 
-# Called with the call of an answer that has been sent, its status and the monotonic time.
-AnswerListener = Callable[[access.Call, int, float], None]
-
-
 class OrdersFlask(Flask):
     """Flask with strict paths and methods, and its own answer to OPTIONS."""
 
@@ -107,8 +103,7 @@ class OrdersFlask(Flask):
         super().__init__(*args, **kwargs)
         # Set while it serves.
         self.server: Server | None = None
-        # Called when an answer has been sent, unless it was test mode's.
-        self.listeners: list[AnswerListener] = []
+        self.answer_log = AnswerLog()
         # The paths whose views never block, so that the loop itself may answer.
         self.instant: set[str] = set()
         self.url_map.merge_slashes = False
@@ -148,12 +143,6 @@ class OrdersFlask(Flask):
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return every view and hook as it is: none is asynchronous. Saves 4 %."""
         return func
-
-    def record_answer(self, call: access.Call, status: int, ended: float) -> None:
-        """Record an answer that has been sent. `ended` is in monotonic seconds."""
-        log_queue.record_answer(call, status, ended)
-        for listener in () if call.is_test else self.listeners:
-            listener(call, status, ended)
 
     def make_default_options_response(self) -> Any:
         """Answer OPTIONS with 204 and Allow."""
@@ -328,8 +317,7 @@ def _finish(app: OrdersFlask, reply: Reply) -> Reply:
     if call.refusal is not None:
         # The exception of a missing path refers to the request: only the collector would free both.
         request_ctx.request.routing_exception = None
-    status = reply.status
-    reply.end = lambda: app.record_answer(call, status, shop.clock.monotonic())
+    reply.end = partial(app.answer_log.record, call, reply.status)
     return reply
 
 
@@ -448,7 +436,7 @@ class ServingPolicy:
             headers += verdict.headers(shop.clock.time())
         if is_test:
             headers.append(TEST_HEADER)
-        self._app.record_answer(call, rejection.status, time.monotonic())
+        self._app.answer_log.record(call, rejection.status)
         return headers, body
 
     def _shop_of(self, authorization: str | None) -> Shop | None:

@@ -148,9 +148,24 @@ class LogQueue(QueueHandler):
             with self._counting:
                 self.dropped += 1
 
-    def record_answer(self, call: Call, status: int, ended: float) -> None:
-        """Queue the line of a request, formatted later. `ended` is in monotonic seconds."""
-        if self.is_configured:
+
+log_queue = LogQueue()
+
+# Called with the call of an answer that has been sent, its status and the monotonic time.
+AnswerListener = Callable[[Call, int, float], None]
+
+
+class AnswerLog:
+    """Records an application's answers once they have been sent."""
+
+    def __init__(self) -> None:
+        # Called for each, unless it was test mode's.
+        self.listeners: list[AnswerListener] = []
+
+    def record(self, call: Call, status: int) -> None:
+        """Queue the line of a request, to be formatted later, and call the listeners."""
+        ended = call.shop.clock.monotonic()
+        if log_queue.is_configured:
             # A record of `logging` would take longer than some requests do.
             line = AccessLine(
                 time.time(),
@@ -164,10 +179,9 @@ class LogQueue(QueueHandler):
                 call.refusal,
                 round(call.waited * 1000, 1),
             )
-            self.enqueue(line)
-
-
-log_queue = LogQueue()
+            log_queue.enqueue(line)
+        for listener in () if call.is_test else self.listeners:
+            listener(call, status, ended)
 
 
 class LogWriter(QueueListener):

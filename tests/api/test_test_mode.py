@@ -353,7 +353,7 @@ def test_what_fails_in_test_mode_is_no_line_of_the_shops_status(store, live, tes
             assert status.recent.facts()["requests"] == 1, count
             assert sum(each["count"] for each in status.recent.facts()["failed"]) == 1
     finally:
-        store.app.listeners.remove(status.recent.record_answer)
+        store.app.answer_log.listeners.remove(status.recent.record_answer)
         status.close()
 
 

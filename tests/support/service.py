@@ -22,6 +22,7 @@ from orders.application import give_shops, make_routes
 from orders.clock import Clock
 from orders.settings import Settings, load
 from orders.web.api import OrdersFlask
+from orders.web.logs import AnswerLog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Where the program's packages are: there, or where they were installed.
@@ -47,7 +48,7 @@ def app_with_shared_routes(settings: Settings, clock: Clock) -> OrdersFlask:
     if shape not in _apps:
         _apps[shape] = make_routes(settings)
     app = copy(_apps[shape])
-    app.listeners = [*app.listeners]
+    app.answer_log = AnswerLog()
     give_shops(app, settings, clock)
     return app
 

@@ -75,7 +75,7 @@ class StatusFile:
         """Open the file, and write to it for the first time."""
         self._shop, self._addresses = app.shop, addresses
         self.recent = Recent(app.shop.clock)
-        app.listeners.append(self.recent.record_answer)
+        app.answer_log.listeners.append(self.recent.record_answer)
         logging.getLogger().addHandler(self.recent)
         self._file = system.open_private_file(app.shop.settings.instance / FILE)
         self.write()

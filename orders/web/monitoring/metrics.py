@@ -175,7 +175,7 @@ def install(app: OrdersFlask) -> None:
     # The time at which each series began would be as many series again.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics, settings = Metrics(app), app.shop.settings
-    app.listeners.append(metrics.count)
+    app.answer_log.listeners.append(metrics.count)
     named = {"localhost", settings.host, urlsplit(settings.base_url).hostname}
 
     def view() -> Reply:
