@@ -105,8 +105,8 @@ class Follower(Protocol):
     def check(self, now: float) -> None:
         """Handle what is due, and set the time of the next check. `now` is monotonic."""
 
-    def check_key(self) -> None:
-        """End if the key is revoked or banned. May ask the database."""
+    def check_key(self, since: float) -> None:
+        """End if the key, as read `since` then, is revoked or banned. May ask the database."""
 
     def end(self, why: End) -> None:
         """End. Must not block."""
@@ -343,5 +343,6 @@ class Feed:
             return
         self._keys_due, version = now + _KEYS_SECONDS, self._version
         for each in list(self._followers):
-            each.check_key()
+            # What was read before this commit may be cached, and no other commit need follow.
+            each.check_key(since=now)
         self._keys_version = version

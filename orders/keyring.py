@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -73,9 +74,12 @@ class KeyRing:
         self._latest = 0.0
         self._stored = 0.0
 
-    def find(self, token: str) -> KnownKey | None:
-        """Return the valid key of a token, if there is one, and record its use."""
-        cached = self._find(token)
+    def find(self, token: str, since: float = -math.inf) -> KnownKey | None:
+        """Return the valid key of a token, if there is one, and record its use.
+
+        It is looked up again if it was read before `since`, in monotonic seconds.
+        """
+        cached = self._find(token, since)
         if cached is None or self._time() >= cached.valid_until:
             return None
         self._record_use(cached.key.id, int(self._clock.time() // 60))
@@ -135,11 +139,11 @@ class KeyRing:
         self._latest = max(self._latest, self._clock.time())
         return self._latest
 
-    def _find(self, token: str) -> _CachedKey | None:
+    def _find(self, token: str, since: float) -> _CachedKey | None:
         secret_hash = apikeys.digest(token)
         now = self._clock.monotonic()
         cached = self._cache.get(secret_hash)
-        if cached is not None and now - cached.as_of < CACHED_SECONDS:
+        if cached is not None and cached.as_of >= since and now - cached.as_of < CACHED_SECONDS:
             return cached
         key = self._look_up(secret_hash) if self._may_be_ours(token) else None
         if key is None:

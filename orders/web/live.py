@@ -125,13 +125,15 @@ class _Follower(ABC):
     def check(self, now: float) -> None:
         """Do what is due, such as a heartbeat."""
 
-    def check_key(self) -> None:
-        """End if the key is revoked or banned by now."""
-        found = self._shop.keyring.find(self._token)
+    def check_key(self, since: float) -> None:
+        """End if the key is revoked or banned by now; it may have got another expiry."""
+        found = self._shop.keyring.find(self._token, since)
         if found is None:
             has_expired = self.valid_until <= self._shop.clock.time()
             self.end(End.EXPIRED if has_expired else End.REVOKED)
-        elif found.banned_for > 0:
+            return
+        self.valid_until = found.key.valid_until()
+        if found.banned_for > 0:
             self.end(End.BANNED)
 
     def stop(self) -> None:

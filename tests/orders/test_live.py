@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 import pytest
 
-from orders import feed
+from orders import feed, keyring
 from orders.store import apikeys as key_store
 from orders.store import orders as order_store
 from tests.support.commands import command
@@ -225,6 +226,29 @@ def test_a_stream_says_why_it_ends(live, why):
         live.clock.advance(1)  # for as long, keys are cached
         said = stream.rest()
     assert said.endswith(f": end {why}\n\n")
+
+
+@pytest.mark.parametrize("why", ["revoked", "banned"])
+def test_a_stream_ends_though_its_key_was_read_just_before(live, monkeypatch, why):
+    monkeypatch.setattr(keyring, "CACHED_SECONDS", 10_000)
+    key_id, secret = live.store.issue()
+    with live.stream(key=secret) as stream:
+        stream.message()
+        ENDS[why](live, key_id)
+        live.clock.advance(1)  # keys are checked once a second
+        assert stream.rest().endswith(f": end {why}\n\n")
+
+
+def test_a_stream_ends_when_an_expiry_comes_that_its_key_got_meanwhile(live):
+    key_id, secret = live.store.issue(per_minute=100, per_day=1_000)
+    with live.stream(key=secret) as stream:
+        stream.message()
+        change_key(live, key_id, expires_at=live.clock.now() + timedelta(seconds=3_000))
+        live.clock.advance(1)
+        followers = live.shop.feed._followers  # noqa: SLF001
+        wait_until(lambda: all(each.valid_until < math.inf for each in list(followers)))
+        live.clock.advance(3_000)
+        assert stream.rest().endswith(": end expired\n\n")
 
 
 def test_a_stop_ends_streams_and_spreads_their_return(store):
