@@ -166,6 +166,12 @@ class Call:
         """The version of the API, 0 elsewhere."""
         return int(self.path.lstrip("/")[1]) if self.is_api else 0
 
+    def key(self) -> ApiKey:
+        """Return the key, which every admitted request to the API has."""
+        if self.caller is None or self.caller.key is None:
+            raise MissingKey
+        return self.caller.key
+
 
 def current_call() -> Call:
     call: Call = g.call

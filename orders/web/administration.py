@@ -192,7 +192,7 @@ def list_webhooks() -> Reply:
     """Return the webhooks that the key may see."""
     shop = current_call().shop
     with shop.database.read() as connection:
-        states = WebhookService(connection, shop.clock.now(), _caller()).states()
+        states = WebhookService(connection, shop.clock.now(), current_call().key()).states()
         shown = [_webhook(connection, each) for each in states]
     return _shown({"webhooks": shown})
 
@@ -307,7 +307,7 @@ def list_deliveries(query: dict[str, int], webhookId: str) -> Reply:
     """Return the attempts to deliver to a webhook."""
     shop, after, limit = current_call().shop, query["after"], query["limit"]
     with shop.database.read() as connection:
-        webhooks = WebhookService(connection, shop.clock.now(), _caller())
+        webhooks = WebhookService(connection, shop.clock.now(), current_call().key())
         found = webhooks.attempts(_id(webhookId, EndpointNotFound), after or None, limit + 1)
     return _page("deliveries", [(each.id, _attempt(each)) for each in found], after, limit)
 
@@ -344,8 +344,9 @@ def redeliver(webhookId: str, eventId: str) -> Reply:
 
 
 def _trial() -> Trial:
-    shop = current_call().shop
-    return Trial(shop.database, shop.outbox.courier, shop.clock, shop.store_id, _caller())
+    call = current_call()
+    shop = call.shop
+    return Trial(shop.database, shop.outbox.courier, shop.clock, shop.store_id, call.key())
 
 
 def _attempt(one: Attempt) -> dict[str, object]:
@@ -588,16 +589,9 @@ def _recalled(asked: tuple[object, ...], status: int = 200) -> Reply | None:
     return Reply(earlier.shown(VERSION).encode(), status, [REPLAYED])
 
 
-def _caller() -> ApiKey:
-    caller = current_call().caller
-    if caller is None or caller.key is None:
-        raise InvalidKey
-    return caller.key
-
-
 def _actor(connection: Connection, now: datetime) -> ApiKey:
     """Return the key of the request as it is in this transaction: it may be revoked by now."""
-    actor = key_store.get(connection, _caller().id)
+    actor = key_store.get(connection, current_call().key().id)
     if not actor.is_valid(now):
         raise InvalidKey
     return actor

@@ -248,14 +248,11 @@ def idempotency_key(version: int) -> IdempotencyKey | None:
     value = request.environ.get("HTTP_IDEMPOTENCY_KEY")
     if value is None:
         return None
-    caller = current_call().caller
-    if caller is None or caller.key is None:
-        return None
     if not _IDEMPOTENCY_KEY.fullmatch(value):
         raise MalformedRequest(
             "Send one Idempotency-Key, of 1 to 255 visible ASCII characters without a comma."
         )
-    return IdempotencyKey(caller.key.id, version, value)
+    return IdempotencyKey(current_call().key().id, version, value)
 
 
 def terms(call: Call, version: int, *, strong: bool, has_key: bool = True) -> Terms:
