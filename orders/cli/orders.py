@@ -434,7 +434,7 @@ def tail(
 
 
 def _show_request(database: Database, request_id: str, *, as_json: bool) -> None:
-    done = order_store.read_request(database, request_id, 0, _WHOLE_HISTORY).events
+    done = order_store.read_request(database, request_id, _WHOLE_HISTORY)
     if not done:
         raise click.ClickException(
             f"No event belongs to request {request_id}: it changed no order, or is another store's."

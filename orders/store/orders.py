@@ -256,9 +256,9 @@ def read_history(database: Database, order_id: int, after: int, size: int) -> Ev
     return _read(database, _OF_ORDER, after, size, order_id=order_id)
 
 
-def read_request(database: Database, request_id: str, after: int, size: int) -> EventPage:
-    """Return at most `size` of the events of one request that follow one."""
-    return _read(database, _OF_REQUEST, after, size, request_id=request_id)
+def read_request(database: Database, request_id: str, size: int) -> list[str]:
+    """Return the first `size` events of one request."""
+    return _read(database, _OF_REQUEST, 0, size, request_id=request_id).events
 
 
 def _read(database: Database, query: Query, after: int, size: int, **values: Any) -> EventPage:
