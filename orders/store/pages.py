@@ -163,12 +163,7 @@ def status_is_one_of(statuses: tuple[str, ...], column: Any) -> Any:
 
 def _is_found(order_id: Any, shown: Any) -> ColumnElement[bool]:
     has_word = ids_by_word().where(order_words.c.order_id == order_id).exists()
-    return sa.or_(_has_id(shown), has_word)
-
-
-def _has_id(order_id: Any) -> ColumnElement[bool]:
-    has_id: ColumnElement[bool] = order_id == bindparam("search_id", type_=sa.BigInteger)
-    return has_id
+    return sa.or_(shown == bindparam("search_id", type_=sa.BigInteger), has_word)
 
 
 class SortBy(Enum):
