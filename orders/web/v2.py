@@ -373,7 +373,7 @@ def get_stats(query: dict[str, Any]) -> Reply:
         "backups": standing and {"last": standing.newest, "same_disk": standing.is_on_same_disk},
         "paused_webhooks": [{"id": each, "since": since} for each, since in paused] or None,
     }
-    return _json(to_json(_STATS.dump(report)))
+    return replies.text_reply(to_json(_STATS.dump(report)).encode())
 
 
 @blueprint.get("/usage", tags=["reports"])
@@ -401,7 +401,3 @@ def get_usage() -> dict[str, Any]:
         "expires": key.expires_at,
         "windows": windows,
     }
-
-
-def _json(text: str) -> Reply:
-    return replies.text_reply(text.encode())
