@@ -221,7 +221,7 @@ class Backups:
         return Standing(
             newest.at if newest else None,
             newest is not None and not self._is_known_bad(newest),
-            self._is_on_same_disk(),
+            _device(self.folder) == _device(self._database),
             newest is None or now - newest.at > OLD_AFTER,
             self._vanished() or self._state().get("failure", ""),
         )
@@ -358,9 +358,6 @@ class Backups:
                 f"it takes {size:,} bytes, and twice as much must stay free of the {free:,} in "
                 f"{folder}. Make room, or set ORDERS_BACKUPS to a folder on another disk."
             )
-
-    def _is_on_same_disk(self) -> bool:
-        return _device(self.folder) == _device(self._database)
 
     def _prune(self) -> None:
         past = [one for one in self._past() if not self._is_known_bad(one)]
