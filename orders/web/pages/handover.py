@@ -81,7 +81,7 @@ def _show_to_phone() -> Reply:
         raise BadRequest
     shop = current_call().shop
     if is_of_test_mode(secret):
-        shop = _app().test_mode.find() or shop
+        shop = cast("OrdersFlask", current_app).test_mode.find() or shop
     # Any page that the shop's browser shows can send this, too.
     if shop.keyring.find(secret) is None:
         raise InvalidKey
@@ -90,10 +90,6 @@ def _show_to_phone() -> Reply:
         return _reply({"address": None})
     address = f"{base}#key={offer(current_app, shop.clock.monotonic(), secret)}"
     return _reply({"address": base} | _qr_code(address))
-
-
-def _app() -> OrdersFlask:
-    return cast("OrdersFlask", current_app)
 
 
 def is_for_phones(address: str) -> bool:
