@@ -158,8 +158,7 @@ class Database(ABC):
                 try:
                     yield connection
                 except Exception as error:
-                    if errors.is_fatal(error):
-                        connection.invalidate()
+                    errors.invalidate_if_fatal(connection, error)
                     raise
         except Exception as error:  # noqa: BLE001 - raised again
             self._raise(part, error)
@@ -269,8 +268,7 @@ class Database(ABC):
                 connection.driver_connection, self._reader.dialect, parameters
             ).fetchall()
         except Exception as error:
-            if errors.is_fatal(error):
-                connection.invalidate()
+            errors.invalidate_if_fatal(connection, error)
             raise
         return rows
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NoReturn
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -139,13 +139,14 @@ def translated(connection: Connection | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - raised again
-        if connection is not None and is_fatal(error):
-            connection.invalidate()
+        if connection is not None:
+            invalidate_if_fatal(connection, error)
         translate(error)
 
 
-def is_fatal(error: Exception) -> bool:
-    return isinstance(error, StoreUnavailable) or unavailable_cause(error) in _FATAL
+def invalidate_if_fatal(connection: Connection | PoolProxiedConnection, error: Exception) -> None:
+    if isinstance(error, StoreUnavailable) or unavailable_cause(error) in _FATAL:
+        connection.invalidate()
 
 
 def _code_of(error: Exception) -> str:
