@@ -84,11 +84,8 @@ def event() -> ColumnElement[str]:
 
 def _order_v2(table: sa.Table) -> list[Any]:
     others = [name for name in orders.columns.keys() if name not in _OF_V1]  # noqa: SIM118 - no dict
-    return ["{", *_members(table, _OF_V1), *_complete(table), *_members(table, others), "}"]
-
-
-def _complete(table: sa.Table) -> tuple[str, Any]:
-    return ',"complete":', _flag(table.c.status == Status.SHIPPED.value)
+    complete = ',"complete":', _flag(table.c.status == Status.SHIPPED.value)
+    return ["{", *_members(table, _OF_V1), *complete, *_members(table, others), "}"]
 
 
 def _members(table: sa.Table, names: Iterable[str]) -> Iterator[Any]:
