@@ -427,8 +427,6 @@ def tail(
     try:
         for event in _events(database, start, follow=follow):
             click.echo(event if as_json else _line(json.loads(event)))
-            if follow:
-                sys.stdout.flush()
     except KeyboardInterrupt:
         return
 
