@@ -181,7 +181,7 @@ def forget(
         idempotency.forget(connection, found)
         for order_id in found:
             order_store.write_words(connection, order_id)
-        order_store.append_for_each(connection, EventType.FORGOTTEN, found, origin, now)
+        order_store.append_for_each(connection, EventType.FORGOTTEN, found, origin)
     return found
 
 

@@ -45,15 +45,20 @@ from orders.store.tables import order_events, order_words, orders
 # The part of an order that each of its events repeats, as it stood after the change.
 COPIED = [column.name for column in orders.columns if column.name != "id"]
 _COLUMNS = ("order_id", *COPIED, "type", "at", "actor", "request_id")
-_OF_EVENT = (
-    bindparam("event", type_=sa.String),
-    bindparam("now", type_=Instant),
-    bindparam("actor", type_=sa.String),
-    bindparam("request_id", type_=sa.String),
-)
 
-# The order as it stands in this transaction, as the columns of an event of it.
-_COPIES = select(orders.c.id, *(getattr(orders.c, name) for name in COPIED), *_OF_EVENT)
+
+def _of_event(at: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """Return the columns of an event that an order does not have."""
+    event, actor, request_id = (
+        bindparam(name, type_=sa.String) for name in ("event", "actor", "request_id")
+    )
+    return [event, at, actor, request_id]
+
+
+# The order as it stands in this transaction, as the columns of an event of it, which changed it.
+_COPIES = select(
+    orders.c.id, *(getattr(orders.c, name) for name in COPIED), *_of_event(at=orders.c.updated_at)
+)
 _CHANGED = (
     order_events.c.id,
     order_events.c.order_id,
@@ -148,19 +153,17 @@ def _of_types(number: int, *, as_log: bool = False) -> Query:
     return Query((_LOG_PAGE if as_log else _PAGE).where(order_events.c.id.in_(ids)))
 
 
-def append(
-    connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
-) -> Changed:
-    """Append an event with the order as it stands in this transaction; return both."""
-    rows = _APPEND.execute(connection, order_id=order_id, **_values(event, origin, at)).fetchall()
-    (row,) = rows
+def append(connection: Connection, event: EventType, order_id: int, origin: Origin) -> Changed:
+    """Append an event with the order as the same transaction has changed it; return both."""
+    values = _values(event, origin)
+    (row,) = _APPEND.execute(connection, order_id=order_id, **values).fetchall()
     return Changed(*row)
 
 
 def append_for_each(
-    connection: Connection, event: EventType, order_ids: list[int], origin: Origin, at: datetime
+    connection: Connection, event: EventType, order_ids: list[int], origin: Origin
 ) -> list[Changed]:
-    values = {**_values(event, origin, at), "order_ids": json.dumps(order_ids)}
+    values = {**_values(event, origin), "order_ids": json.dumps(order_ids)}
     return [Changed(*row) for row in _APPEND_EACH.execute(connection, **values).fetchall()]
 
 
@@ -172,17 +175,13 @@ def append_for_all(
     at: datetime,
 ) -> None:
     """Append an event for each order that a query selects with all its columns."""
-    appended = sa.insert(order_events).from_select(_COLUMNS, rows.add_columns(*_OF_EVENT))
-    connection.execute(appended, _values(event, origin, at))
+    added = rows.add_columns(*_of_event(at=bindparam("at", type_=Instant)))
+    appended = sa.insert(order_events).from_select(_COLUMNS, added)
+    connection.execute(appended, {**_values(event, origin), "at": at})
 
 
-def _values(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
-    return {
-        "event": event.value,
-        "now": at,
-        "actor": origin.actor,
-        "request_id": origin.request_id,
-    }
+def _values(event: EventType, origin: Origin) -> dict[str, object]:
+    return {"event": event.value, "actor": origin.actor, "request_id": origin.request_id}
 
 
 def newest_event(connection: Connection) -> int:
@@ -376,7 +375,7 @@ def insert_pending(connection: Connection, new: NewOrder, origin: Origin, now: d
     values = {f"new_{name}": getattr(new, name) for name in _PLACED}
     ((order_id,),) = _INSERT.execute(connection, now=now, **values).fetchall()
     _add_words(connection, order_id, new)
-    return append(connection, EventType.PLACED, order_id, origin, now)
+    return append(connection, EventType.PLACED, order_id, origin)
 
 
 def ship_pending(  # noqa: PLR0913 - each by its name
@@ -395,7 +394,7 @@ def ship_pending(  # noqa: PLR0913 - each by its name
         if text := tracking.get(order_id):
             _TRACK.execute(connection, order_id=order_id, new_tracking=text)
             write_words(connection, order_id)
-    return append_for_each(connection, EventType.SHIPPED, shipped, origin, now)
+    return append_for_each(connection, EventType.SHIPPED, shipped, origin)
 
 
 def cancel_pending(
@@ -403,7 +402,7 @@ def cancel_pending(
 ) -> Changed | None:
     """Cancel the order if it is pending; return it, or None if it was not."""
     rows = _CANCEL.execute(connection, order_id=order_id, now=now)
-    return _changed(connection, rows.fetchall(), EventType.CANCELLED, origin, now)
+    return _changed(connection, rows.fetchall(), EventType.CANCELLED, origin)
 
 
 def patch(
@@ -415,7 +414,7 @@ def patch(
     rows = cursor.fetchall()
     if rows and not changed.keys().isdisjoint(SEARCHED):
         write_words(connection, order_id)
-    return _changed(connection, rows, EventType.CHANGED, origin, now)
+    return _changed(connection, rows, EventType.CHANGED, origin)
 
 
 def reopen(connection: Connection, order_id: int, origin: Origin, now: datetime) -> Changed | None:
@@ -426,7 +425,7 @@ def reopen(connection: Connection, order_id: int, origin: Origin, now: datetime)
     rows = _REOPEN.execute(connection, order_id=order_id, now=now).fetchall()
     if rows:
         write_words(connection, order_id)
-    return _changed(connection, rows, EventType.REOPENED, origin, now)
+    return _changed(connection, rows, EventType.REOPENED, origin)
 
 
 def write_words(connection: Connection, order_id: int) -> None:
@@ -482,10 +481,6 @@ def newest_order(connection: Connection) -> int:
 
 
 def _changed(
-    connection: Connection,
-    rows: Sequence[tuple[Any, ...]],
-    event: EventType,
-    origin: Origin,
-    now: datetime,
+    connection: Connection, rows: Sequence[tuple[Any, ...]], event: EventType, origin: Origin
 ) -> Changed | None:
-    return append(connection, event, rows[0][0], origin, now) if rows else None
+    return append(connection, event, rows[0][0], origin) if rows else None
