@@ -43,13 +43,13 @@ def listed_by_command(store):
 
 
 def trail(store):
-    """Return who did what, from the first act."""
+    """Return who did what, oldest first."""
     acts = json.loads(command(store, "audit", "--json").stdout)
     return [(each["who"], each["action"], each["subject"]) for each in acts]
 
 
 def at_once(count, work):
-    """Call a function so many times at the same time; return what came of it, sorted."""
+    """Call a function this many times at once; return the results in order of the calls."""
     together = threading.Barrier(count)
 
     def run(nth):
@@ -60,7 +60,7 @@ def at_once(count, work):
         return list(pool.map(run, range(count)))
 
 
-# What is issued
+# Issuing
 
 
 def test_a_key_is_listed_as_the_command_lists_it(store, owner):
@@ -80,7 +80,7 @@ def test_an_issued_key_works_at_once_and_shows_its_secret_once(store, owner):
     assert trail(store) == [("key 1 (the owner)", "key.issued", "key 2 (Zoo): pro, read write")]
 
 
-def test_admin_is_all_scopes(owner):
+def test_admin_includes_all_scopes(owner):
     assert issue(owner, scopes=["admin"])["scopes"] == [*SCOPES]
     assert issue(owner, scopes=["webhooks"])["scopes"] == ["webhooks"]
 
@@ -110,7 +110,7 @@ def test_admin_is_all_scopes(owner):
     ],
     ids=str,
 )
-def test_a_key_that_makes_no_sense_is_refused_by_field(store, owner, body, field, code):
+def test_an_invalid_key_is_rejected_with_the_field_at_fault(store, owner, body, field, code):
     response = owner.post(KEYS, json=body)
     assert_error(response, 422, "validation_failed")
     assert [(each["field"], each["code"]) for each in response.get_json()["errors"]] == [
@@ -119,7 +119,7 @@ def test_a_key_that_makes_no_sense_is_refused_by_field(store, owner, body, field
     assert len(listed_by_command(store)) == 1
 
 
-def test_no_key_is_given_more_requests_than_the_one_that_gives_them(store, owner):
+def test_no_key_can_grant_higher_limits_than_its_own(store, owner):
     def refused(response):
         assert_error(response, 422, "validation_failed")
         assert "1,000 a minute and 100,000 a day" in response.get_json()["message"]
@@ -129,7 +129,7 @@ def test_no_key_is_given_more_requests_than_the_one_that_gives_them(store, owner
     refused(owner.patch(f"{KEYS}/1", json=more))
     other = issue(owner, scopes=["admin"])
     refused(owner.patch(f"{KEYS}/{other['id']}", json=more | {"perMinute": 1, "perDay": 100_001}))
-    # Nor by a key of its own making, which has less.
+    # Nor can a key that it issued, whose own limit is lower.
     clerk = with_secret(store, other["secret"])
     response = clerk.patch(f"{KEYS}/1", json={"plan": "pro", "name": "demoted"})
     assert response.status_code == 200
@@ -138,7 +138,7 @@ def test_no_key_is_given_more_requests_than_the_one_that_gives_them(store, owner
     assert clerk.patch(f"{KEYS}/1", json=same).get_json()["perDay"] == 10_000
 
 
-def test_no_key_gets_the_secret_of_one_with_more_requests(store, owner):
+def test_no_key_can_rotate_one_with_higher_limits(store, owner):
     less = issue(owner, scopes=["admin"], plan="pro")
     clerk = with_secret(store, less["secret"])
     response = clerk.post(f"{KEYS}/1/rotate", json={"graceHours": 1})
@@ -148,7 +148,7 @@ def test_no_key_gets_the_secret_of_one_with_more_requests(store, owner):
     assert owner.get(LIST).status_code == 200
     assert clerk.post(f"{KEYS}/{less['id']}/rotate", json={"graceHours": 1}).status_code == 200
     assert owner.post(f"{KEYS}/{less['id']}/rotate").status_code in {200, 409}
-    # A plan that the settings have no more gives its keys the figures of free ones.
+    # Keys of a plan that is no longer in the settings have the limits of the free plan.
     store.execute("UPDATE api_keys SET plan = 'gone' WHERE id = :id", id=less["id"])
     assert_error(clerk.post(f"{KEYS}/1/rotate", json={}), 422, "validation_failed")
 
@@ -156,7 +156,7 @@ def test_no_key_gets_the_secret_of_one_with_more_requests(store, owner):
 # Changes
 
 
-def test_a_change_names_what_becomes_other_and_begins_new_windows_only_with_a_plan(store, owner):
+def test_a_change_is_audited_by_field_and_only_a_new_plan_begins_new_windows(store, owner):
     key = issue(owner)
     path = f"{KEYS}/{key['id']}"
     user = with_secret(store, key["secret"])
@@ -175,7 +175,7 @@ def test_a_change_names_what_becomes_other_and_begins_new_windows_only_with_a_pl
     ]
 
 
-def test_a_revoked_key_is_over_at_once(store, owner):
+def test_a_revoked_key_stops_working_at_once(store, owner):
     key = issue(owner)
     user, path = with_secret(store, key["secret"]), f"{KEYS}/{key['id']}"
     assert user.get(LIST).status_code == 200
@@ -186,7 +186,7 @@ def test_a_revoked_key_is_over_at_once(store, owner):
     assert_error(owner.post(f"{path}/rotate"), 409, "key_is_over")
 
 
-def test_a_rotated_key_has_a_new_secret_and_the_old_one_its_grace(store, owner, clock):
+def test_a_rotated_key_has_a_new_secret_and_the_old_one_has_a_grace_period(store, owner, clock):
     key = issue(owner)
     path = f"{KEYS}/{key['id']}/rotate"
     response = owner.post(path, json={"graceHours": 1})
@@ -216,7 +216,7 @@ def test_a_ban_is_lifted_at_once(store, owner, clock):
 
 
 @pytest.mark.parametrize("key_id", ["9", "0", "-1", "x", "01", str(2**63), "%00"])
-def test_a_key_that_there_is_not_is_not_found(owner, key_id):
+def test_an_unknown_key_is_not_found(owner, key_id):
     for response in (
         owner.patch(f"{KEYS}/{key_id}", json={"name": "x"}),
         owner.delete(f"{KEYS}/{key_id}"),
@@ -229,9 +229,9 @@ def test_a_key_that_there_is_not_is_not_found(owner, key_id):
 # The last admin key
 
 
-def test_the_last_admin_key_stays(store, owner):
+def test_the_last_admin_key_cannot_be_ended_over_the_api(store, owner):
     own = f"{KEYS}/1"
-    store.client(scopes=SCOPES, expires_at=store.clock.now())  # which is over
+    store.client(scopes=SCOPES, expires_at=store.clock.now())  # already expired
     issue(owner, scopes=["read", "write", "webhooks"])
     for response in (
         owner.delete(own),
@@ -246,11 +246,11 @@ def test_the_last_admin_key_stays(store, owner):
     assert owner.delete(own).status_code == 204
     other = with_secret(store, other["secret"])
     assert_error(other.delete(f"{KEYS}/4"), 409, "last_admin_key")
-    # The terminal can.
+    # The command can.
     assert command(store, "keys", "revoke", 4).exit_code == 0
 
 
-def test_of_two_admins_that_revoke_each_other_at_once_one_stays(store, owner):
+def test_of_two_admins_that_revoke_each_other_at_once_one_remains(store, owner):
     for _ in range(10):
         first, second = (store.client(scopes=SCOPES) for _ in range(2))
         pair = [(first, second), (second, first)]
@@ -259,12 +259,12 @@ def test_of_two_admins_that_revoke_each_other_at_once_one_stays(store, owner):
             2, lambda nth, pair=pair: pair[nth][0].delete(f"{KEYS}/{pair[nth][1].key_id}")
         )
         assert sorted(each.status_code for each in answers) in ([204, 401], [204, 409])
-        # A look-up that began before the other was revoked is good for less than a second.
+        # A key that was looked up before it was revoked stays cached for less than a second.
         store.clock.advance(1)
         (owner,) = (each for each in (first, second) if each.get(KEYS).status_code == 200)
 
 
-def test_an_admin_key_that_two_others_end_at_once_leaves_one(store):
+def test_of_four_admins_that_revoke_one_another_at_once_at_least_one_remains(store):
     admins = [store.client(scopes=SCOPES) for _ in range(4)]
     answers = at_once(
         4, lambda nth: admins[nth].delete(f"{KEYS}/{admins[(nth + 1) % 4].key_id}").status_code
@@ -273,7 +273,7 @@ def test_an_admin_key_that_two_others_end_at_once_leaves_one(store):
     assert len([each for each in admins if each.get(KEYS).status_code == 200]) >= 1
 
 
-def test_a_key_that_was_revoked_a_moment_ago_issues_no_other(store, owner):
+def test_a_key_revoked_a_moment_ago_issues_no_other(store, owner):
     admin = store.client(scopes=SCOPES)
     assert admin.get(KEYS).status_code == 200
     # By another process: this one still has the key in memory.
@@ -281,7 +281,7 @@ def test_a_key_that_was_revoked_a_moment_ago_issues_no_other(store, owner):
     assert_error(admin.post(KEYS, json={"name": "x", "plan": "free"}), 401, "invalid_api_key")
 
 
-# Many at once
+# Concurrent rotations
 
 
 @pytest.mark.parametrize(("hours", "statuses"), [(1, [200] + 99 * [409]), (0, 100 * [200])])
@@ -294,7 +294,7 @@ def test_of_100_concurrent_rotations_the_last_secret_works(store, owner, hours, 
         if each.status_code == 409:
             assert_error(each, 409, "rotation_in_grace")
     secrets = [each.get_json()["secret"] for each in answers if each.status_code == 200]
-    store.clock.advance(61)  # as addresses have few requests a minute
+    store.clock.advance(61)  # an address has few requests a minute
     working = [each for each in secrets if with_secret(store, each).get(LIST).status_code == 200]
     assert len(working) == 1
     store.clock.advance(61)
@@ -302,10 +302,10 @@ def test_of_100_concurrent_rotations_the_last_secret_works(store, owner, hours, 
     assert sum(action == "key.rotated" for _, action, _ in trail(store)) == len(secrets)
 
 
-# Once
+# Idempotency, and where secrets are shown
 
 
-def test_a_repeated_answer_is_the_first_one_without_its_secret(store, owner):
+def test_a_replayed_answer_is_the_first_one_without_its_secret(store, owner):
     sent = {"headers": {"Idempotency-Key": "once"}, "json": {"name": "shop", "plan": "pro"}}
     first, again = owner.post(KEYS, **sent), owner.post(KEYS, **sent)
     key = first.get_json()
@@ -366,7 +366,7 @@ def test_the_trail_comes_in_pages_newest_first_and_names_the_key(store, owner):
 
 
 @pytest.mark.sqlite_only
-def test_a_backup_is_made_once_listed_and_told(store, owner):
+def test_a_repeated_backup_request_makes_one_backup_which_is_listed_and_audited(store, owner):
     assert owner.get("/v2/backups").get_json() == {"backups": [], "sameDisk": True}
     once = {"headers": {"Idempotency-Key": "once"}}
     first, again = owner.post("/v2/backups", **once), owner.post("/v2/backups", **once)
@@ -386,13 +386,13 @@ def test_backups_of_the_same_second_differ_in_their_names(store, owner):
 
 
 @pytest.mark.sqlite_only
-def test_a_backup_that_is_asked_for_again_as_it_is_recorded_is_made_once(store, owner, monkeypatch):
+def test_a_backup_requested_again_while_it_is_recorded_is_made_once(store, owner, monkeypatch):
     once = {"headers": {"Idempotency-Key": "once"}}
     again = []
 
     def record(*arguments):
         monkeypatch.undo()
-        store.clock.advance(1)  # another would have another name
+        store.clock.advance(1)  # a second backup would get another name
         again.append(threading.Thread(target=owner.post, args=("/v2/backups",), kwargs=once))
         again[0].start()
         backups = store.settings.backups_path
@@ -406,7 +406,7 @@ def test_a_backup_that_is_asked_for_again_as_it_is_recorded_is_made_once(store, 
 
 
 @pytest.mark.sqlite_only
-def test_a_backup_that_fails_says_why_and_where_there_are_none_too(make_store):
+def test_a_failed_backup_and_backups_that_are_off_are_reported_as_such(make_store):
     store = make_store()
     owner = store.client(scopes=SCOPES)
     store.settings.backups_path.write_text("no folder")

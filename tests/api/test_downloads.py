@@ -1,4 +1,4 @@
-"""Downloads of backups: whole, in parts, cut off and resumed, and by whom."""
+"""Downloads of backups: whole, in ranges, interrupted and resumed, and who may download."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def owner(store):
 
 @pytest.fixture
 def path(owner):
-    """The address of a backup."""
+    """The path of a backup's download."""
     return f"{BACKUPS}/{owner.post(BACKUPS).get_json()['name']}"
 
 
@@ -40,12 +40,12 @@ def content(store, owner, path):
 
 
 def downloads(store):
-    """Return what the audit trail says of downloads, from the first."""
+    """Return the downloads in the audit trail, oldest first."""
     acts = json.loads(command(store, "audit", "--json").stdout)
     return [each["subject"] for each in acts if each["action"] == "backup.downloaded"]
 
 
-def test_a_backup_comes_whole_and_is_told_with_its_sum(store, owner, path, content):
+def test_a_backup_is_sent_whole_with_its_checksum(store, owner, path, content):
     response = owner.get(path)
     assert (response.status_code, response.data) == (200, content)
     assert response.headers["ETag"] == f'"{hashlib.sha256(content).hexdigest()}"'
@@ -57,7 +57,7 @@ def test_a_backup_comes_whole_and_is_told_with_its_sum(store, owner, path, conte
     assert downloads(store) == [name]
 
 
-def test_head_says_what_would_come_and_is_no_download(store, owner, path, content):
+def test_head_reports_the_size_and_is_not_audited_as_a_download(store, owner, path, content):
     response = owner.head(path, headers={"Range": "bytes=0-1"})
     assert (response.status_code, response.data) == (200, b"")
     assert response.headers["Content-Length"] == str(len(content))
@@ -76,7 +76,7 @@ def test_head_says_what_would_come_and_is_no_download(store, owner, path, conten
         ("bytes=5-999999999999999999", slice(5, None)),
     ],
 )
-def test_a_range_is_that_part(owner, path, content, asked, part):
+def test_a_range_request_returns_that_part(owner, path, content, asked, part):
     response = owner.get(path, headers={"Range": asked})
     assert response.data == content[part]
     start = range(len(content))[part][0]
@@ -99,12 +99,12 @@ def test_a_range_is_that_part(owner, path, content, asked, part):
         f"bytes={'9' * 50}-",
     ],
 )
-def test_what_is_no_single_range_brings_the_whole(owner, path, content, asked):
+def test_an_invalid_range_or_several_return_the_whole_file(owner, path, content, asked):
     response = owner.get(path, headers={"Range": asked.encode().decode("latin-1")})
     assert (response.status_code, response.data) == (200, content)
 
 
-def test_a_range_past_the_end_is_refused_with_the_size(store, owner, path, content):
+def test_a_range_past_the_end_is_rejected_with_the_size(store, owner, path, content):
     for asked in (f"bytes={len(content)}-", "bytes=-0", "bytes=999999999999-"):
         response = owner.get(path, headers={"Range": asked})
         assert_error(response, 416, "range_not_satisfiable")
@@ -112,7 +112,7 @@ def test_a_range_past_the_end_is_refused_with_the_size(store, owner, path, conte
     assert downloads(store) == []
 
 
-def test_a_part_of_another_file_is_not_joined_to_what_the_client_has(owner, path, content):
+def test_a_range_of_a_file_that_has_changed_returns_the_whole_file(owner, path, content):
     tag = owner.head(path).headers["ETag"]
     for given, status in ((tag, 206), ('"another"', 200), (f"W/{tag}", 200)):
         headers = {"Range": "bytes=9-", "If-Range": given}
@@ -142,7 +142,7 @@ def test_no_name_leads_to_another_file(store, owner, path, name):
     assert downloads(store) == []
 
 
-def test_only_an_administrator_of_the_shop_itself_downloads(store, path, owner):
+def test_only_an_admin_key_of_the_live_store_can_download(store, path, owner):
     for scopes in (("read",), ("write",), ("webhooks",)):
         assert_error(store.client(scopes=scopes).get(path), 403, "insufficient_scope")
     assert_error(store.anonymous().get(path), 401, "missing_api_key")
@@ -152,7 +152,7 @@ def test_only_an_administrator_of_the_shop_itself_downloads(store, path, owner):
     assert downloads(store) == []
 
 
-def test_a_download_that_is_cut_off_and_resumed_has_the_same_bytes(start):
+def test_an_interrupted_download_that_is_resumed_has_the_same_bytes(start):
     service = start(ORDERS_BACKUPS="backups")
     key = service.issue("business", "--scope", "admin")
     answer = service.request("POST", BACKUPS, key)
@@ -176,14 +176,14 @@ def test_a_download_that_is_cut_off_and_resumed_has_the_same_bytes(start):
 
 @pytest.fixture
 def large(tmp_path):
-    """A file that no buffer of the system holds."""
+    """A file that is too large for the system's buffers."""
     path = tmp_path / "large"
     path.write_bytes(hashlib.shake_128(b"").digest(24 * 1024 * 1024))
     return path
 
 
 def sender_of(path):
-    """Return an application that sends a file by the server, and at /short three bytes."""
+    """Return an application that sends a file through the server, and three bytes at /short."""
 
     def application(environ, start_response):
         start_response("200 OK", [])
@@ -195,7 +195,7 @@ def sender_of(path):
     return application
 
 
-def test_readers_that_take_nothing_occupy_no_thread_and_a_removed_file_is_sent(large):
+def test_readers_that_stall_occupy_no_thread_and_a_removed_file_is_still_sent(large):
     content = large.read_bytes()
     with serving(sender_of(large), threads=1) as address, ExitStack() as clients:
         slow = [
@@ -212,7 +212,7 @@ def test_readers_that_take_nothing_occupy_no_thread_and_a_removed_file_is_sent(l
         assert rest.partition(b"\r\n\r\n")[2] == content[5:]
 
 
-def test_a_file_that_becomes_shorter_ends_the_connection(large):
+def test_a_file_truncated_while_it_is_sent_ends_the_connection(large):
     with (
         serving(sender_of(large), threads=1) as address,
         socket.create_connection(address, PATIENCE_SECONDS) as client,

@@ -1,4 +1,4 @@
-"""What every answer has in common: its headers, the one error shape, and the order of checks."""
+"""What all responses share: their headers, the format of errors, and the order of the checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.databases import DATABASES
 from tests.support.stores import Client, assert_error, logged
 
 ORDERS, ORDERS_V2 = "/v1/store/orders", "/v2/store/orders"
-# What has an ETag: orders and lists of them.
+# Orders and lists of orders have an ETag.
 TAGGED = re.compile(r"/store/orders(?!/batch|/\d+/events)")
 JSON = "application/json"
 API_HEADERS = (
@@ -32,7 +32,7 @@ API_HEADERS = (
     "RateLimit-Policy",
     "X-Request-Id",
 )
-# Requests a minute and a day: those of the business plan, and of the free one for addresses.
+# Requests a minute and a day of the business plan, and of the free one, which addresses have.
 BUSINESS, FREE = (1_000, 100_000), (60, 1_000)
 REALM = 'Bearer realm="store-orders"'
 CHALLENGES = {
@@ -44,7 +44,7 @@ CHALLENGES = {
 
 @dataclass
 class Case:
-    """A request, and what must come of it. `code` is None where the answer is no Error."""
+    """A request and its expected answer. `code` is None where the answer is no Error."""
 
     who: str
     method: str
@@ -59,7 +59,7 @@ class Case:
 
 
 def body(text, content_type=JSON, **headers):
-    """Return what a request with a body is made with."""
+    """Return the arguments of a request that has a body."""
     return {"data": text, "content_type": content_type, "headers": headers}
 
 
@@ -69,7 +69,7 @@ BAD_KEY = {"headers": {"Idempotency-Key": "a,b"}}
 ANY_TAG = {"headers": {"If-None-Match": "*"}}
 OTHER_TAG = {"headers": {"If-Match": '"another"'}}
 LIST, ORDER = "/{v}/store/orders", "/{v}/store/orders/1"
-# With a valid key that may write.
+# With a valid key that has the scope write.
 WRITER = [
     *((method, LIST, 200) for method in ("GET", "HEAD")),
     ("GET", "http://shop.example/{v}/store/orders", 200),
@@ -117,11 +117,11 @@ WRITER = [
     *((method, LIST, 405, "method_not_allowed") for method in ("PUT", "DELETE", "BREW")),
     ("PUT", LIST + "/abc", 405, "method_not_allowed"),
     *((method, ORDER + "/ship", 405, "method_not_allowed") for method in ("GET", "HEAD", "PATCH")),
-    # The route and the method come before the body.
+    # The route and the method are checked before the body.
     ("POST", "/{v}/nothing", 404, "not_found", HUGE_TEXT),
     ("PUT", LIST, 405, "method_not_allowed", HUGE_TEXT),
 ]
-# What the key may do comes before the route, the method and the body.
+# The key's scopes are checked before the route, the method and the body.
 READER = [
     *(("GET", LIST, 200), ("HEAD", ORDER, 200), ("OPTIONS", LIST, 204)),
     *((method, "/{v}/nothing", 404, "not_found") for method in ("GET", "OPTIONS")),
@@ -136,7 +136,7 @@ READER = [
         )
     ),
 ]
-# The key comes before everything else.
+# The key is checked before everything else.
 KEYLESS = [
     *((method, LIST, {}) for method in ("GET", "HEAD", "OPTIONS", "PUT")),
     ("POST", LIST, HUGE_TEXT),
@@ -296,7 +296,7 @@ def shared(shared_store):
 
 @pytest.fixture
 def send(shared):
-    """Send the request of a case in a minute of its own; return the response."""
+    """Send each case's request in a minute of its own; return the response."""
 
     def send_case(case):
         shared.clock.advance(61)
@@ -306,7 +306,7 @@ def send(shared):
 
 
 def assert_answer(response, case):
-    """Check the status, and that an answer of 400 and above is an Error and no other is."""
+    """Check the status, and that answers of 400 and above, and only those, are Errors."""
     assert response.status_code == case.status
     if case.code is None:
         assert case.status < 400
@@ -330,9 +330,9 @@ def assert_answer(response, case):
 
 
 def assert_headed(response, plan, remaining, now):
-    """Check the headers of an API response that began its minute.
+    """Check the headers of an API response to the first request of its minute.
 
-    `plan` has the requests a minute and a day, `remaining` what is left of both; None is anything.
+    `plan` is the limits a minute and a day, `remaining` what is left of both; None matches any.
     """
     (per_minute, per_day), (minute_left, day_left) = plan, remaining
     assert response.headers["RateLimit-Policy"] == (
@@ -360,7 +360,7 @@ def assert_headed(response, plan, remaining, now):
 
 
 @pytest.mark.parametrize("case", ANSWERS, ids=str)
-def test_every_api_answer_is_headed_and_every_refusal_is_an_error(shared, send, case):
+def test_every_api_answer_has_the_api_headers_and_every_refusal_is_an_error(shared, send, case):
     with logged("json") as stream:
         response = send(case)
         response.get_data()
@@ -376,12 +376,12 @@ def test_every_api_answer_is_headed_and_every_refusal_is_an_error(shared, send, 
     assert_headed(response, plan, (plan[0] - 1, None), shared.clock.time())
     is_tagged = "%73" in case.target or TAGGED.search(case.target)
     tagged = {200, 201, 304} if case.target.startswith("/v2") else {200, 304}
-    # That of the order that has the reference.
+    # A 409 of a reference has the ETag of the order with that reference.
     has_tag = case.code == "reference_exists" or (case.status in tagged and bool(is_tagged))
     assert ("ETag" in response.headers) == has_tag
 
 
-def test_the_document_has_every_status_that_an_operation_was_seen_to_give(client):
+def test_the_document_has_every_status_that_an_operation_returned(client):
     seen = {}
     for version in (1, 2):
         document = client.get(f"/openapi/v{version}.json").get_json()
@@ -389,7 +389,7 @@ def test_the_document_has_every_status_that_an_operation_was_seen_to_give(client
             shape = f"/v{version}" + re.sub(r"{\w+}", "[^/?]+", path)
             for method, operation in item.items():
                 for case in ANSWERS:
-                    # A route that there is not, or not with that method, is no operation.
+                    # An unknown route, or one without that method, is no operation.
                     if case.method.lower() == method and re.fullmatch(shape, case.target):
                         assert str(case.status) in operation["responses"], (case, operation)
                         seen.setdefault(operation["operationId"], set()).add(case.status)
@@ -399,7 +399,7 @@ def test_the_document_has_every_status_that_an_operation_was_seen_to_give(client
 
 
 @pytest.mark.parametrize("case", ELSEWHERE, ids=str)
-def test_no_other_answer_is_headed_and_every_refusal_is_an_error(send, case):
+def test_no_other_answer_has_the_api_headers_and_every_refusal_is_an_error(send, case):
     response = send(case)
     assert_answer(response, case)
     assert not [name for name in API_HEADERS if name in response.headers]
@@ -407,7 +407,7 @@ def test_no_other_answer_is_headed_and_every_refusal_is_an_error(send, case):
     assert response.headers["Cache-Control"] == ("no-cache" if is_document else "no-store")
 
 
-def test_a_page_may_have_a_policy_of_its_own(make_store):
+def test_a_page_may_set_its_own_content_security_policy(make_store):
     store = make_store()
     policy = [("Content-Security-Policy", "default-src 'self'"), ("Cache-Control", "no-cache")]
     store.own_app().add_url_rule("/page", "page", lambda: Reply(b"a page", headers=policy))
@@ -418,7 +418,7 @@ def test_a_page_may_have_a_policy_of_its_own(make_store):
 
 
 @pytest.mark.parametrize("target", ["/", "/docs", "/docs/", "/metrics", "/openapi/v2.json"])
-def test_pages_and_measurements_are_not_headed(send, target):
+def test_pages_and_metrics_have_no_api_headers(send, target):
     response = send(Case("nobody", "GET", target, 200))
     assert response.status_code < 500
     assert not [name for name in API_HEADERS if name in response.headers]
@@ -442,7 +442,7 @@ def test_allow_names_the_methods_that_a_path_supports(send, target):
         assert set(response.headers["Allow"].split(", ")) == ALLOWED[target]
 
 
-def test_the_request_id_is_the_services_own_and_never_twice_the_same(send):
+def test_the_request_id_is_the_services_own_and_never_repeats(send):
     sent = {"headers": {"X-Request-Id": "the-clients-own"}}
     cases = [Case("writer", "GET", ORDERS, 200, sent=sent)] * 50
     ids = {send(case).headers["X-Request-Id"] for case in cases}
@@ -450,7 +450,7 @@ def test_the_request_id_is_the_services_own_and_never_twice_the_same(send):
     assert "the-clients-own" not in ids
 
 
-def test_an_unknown_path_leaves_nothing_for_the_collector(patient):
+def test_an_unknown_path_leaves_no_garbage_for_the_collector(patient):
     patient.get("/v1/nothing")
     gc.collect()
     gc.disable()
@@ -464,7 +464,7 @@ def test_an_unknown_path_leaves_nothing_for_the_collector(patient):
 
 
 @pytest.mark.slow
-def test_the_server_hands_on_targets_as_they_came(service):
+def test_the_server_passes_targets_on_unchanged(service):
     key = service.issue()
     rows = [
         *((target, 200, True) for target in (ORDERS, "/%761/store/orders", f"http://a{ORDERS}")),
@@ -483,7 +483,7 @@ def test_the_server_hands_on_targets_as_they_came(service):
         assert names.issuperset(API_HEADERS) if is_api else names.isdisjoint(API_HEADERS), target
 
 
-# The limits come before the key, and the key's rights before the route.
+# Rate limits are checked before the key, and the key's scopes before the route.
 
 
 ANYTHING = (
@@ -497,7 +497,7 @@ ANYTHING = (
 )
 
 
-def test_over_its_limit_a_key_is_rejected_before_anything_else(make_store, subtests):
+def test_a_request_over_its_limit_is_rejected_before_any_other_check(make_store, subtests):
     store = make_store(ban_after=2)
     for method, target in ANYTHING:
         reader = store.client(plan="enterprise", scopes=("read",), per_minute=1, per_day=50)
@@ -525,9 +525,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("broken", BREAKS)
-def test_an_internal_error_is_reported_by_its_request_id_only(
-    shared, send, broken, monkeypatch, caplog
-):
+def test_an_internal_error_shows_only_its_request_id(shared, send, broken, monkeypatch, caplog):
     def break_off(*_, **__):
         raise LookupError("a detail for the log")
 
@@ -546,7 +544,7 @@ def test_an_internal_error_is_reported_by_its_request_id_only(
     assert len(shared.events()) == changes
 
 
-def test_what_goes_wrong_outside_of_the_api_is_an_error_too(send, monkeypatch):
+def test_an_internal_error_outside_the_api_is_an_error_too(send, monkeypatch):
     monkeypatch.setattr("orders.store.orders.newest_event", lambda _: 1 / 0)
     response = send(Case("nobody", "GET", "/readyz", 500))
     assert_answer(response, Case("nobody", "GET", "/readyz", 500, "internal_error"))
@@ -554,7 +552,7 @@ def test_what_goes_wrong_outside_of_the_api_is_an_error_too(send, monkeypatch):
     assert not [name for name in API_HEADERS if name in response.headers]
 
 
-# 503. What a real fault of the disk does, `test_faults` asks.
+# 503. Real disk faults are in `test_faults`.
 
 
 @pytest.fixture
@@ -568,7 +566,7 @@ def impatient(make_store, monkeypatch):
 
 
 def assert_unavailable(response, plan, remaining, clock):
-    """Check that the answer says that the store is away, with these figures."""
+    """Check that the answer is a 503 store_unavailable with these limits."""
     assert_error(response, 503, "store_unavailable")
     assert response.headers["Retry-After"] == "5"
     assert_headed(response, plan, remaining, clock.time())
@@ -582,7 +580,7 @@ WRITES = [
 READS = [("GET", ORDERS, {}), ("GET", f"{ORDERS}/1", {}), ("GET", "/v1/pets/7", {})]
 
 
-def test_while_another_program_writes_changes_are_rejected_and_reading_goes_on(impatient, clock):
+def test_while_another_program_writes_changes_are_rejected_and_reads_served(impatient, clock):
     with impatient.locked():
         for spent, (method, path, sent) in enumerate(WRITES, 2):
             response = impatient.writer.request(method, path, **sent)
@@ -592,7 +590,7 @@ def test_while_another_program_writes_changes_are_rejected_and_reading_goes_on(i
     assert impatient.writer.ship(1).status_code == 200
 
 
-def test_a_database_that_is_gone_rejects_everything_until_it_is_back(impatient, clock):
+def test_a_missing_database_rejects_every_request_until_it_is_back(impatient, clock):
     with impatient.away():
         for spent, (method, target, sent) in enumerate(WRITES + READS, 2):
             response = impatient.writer.request(method, target, **sent)
@@ -601,8 +599,8 @@ def test_a_database_that_is_gone_rejects_everything_until_it_is_back(impatient, 
     assert impatient.writer.get(f"{ORDERS}/1").get_json()["complete"] is False
 
 
-def test_when_the_key_cannot_be_looked_up_nothing_is_counted(impatient, clock):
-    clock.advance(1)  # for longer a key opens nothing unseen
+def test_a_request_whose_key_cannot_be_looked_up_is_not_counted(impatient, clock):
+    clock.advance(1)  # a key is cached for less than a second
     stranger = impatient.client()
     with impatient.away():
         for method, target, sent in (*WRITES, *READS, ("GET", "/v1/nothing", {})):
@@ -615,13 +613,13 @@ def test_when_the_key_cannot_be_looked_up_nothing_is_counted(impatient, clock):
     assert (response.status_code, response.headers["X-RateLimit-Remaining"]) == (200, "998")
 
 
-def test_without_a_key_there_is_nothing_to_look_up(impatient):
+def test_requests_without_a_well_formed_key_need_no_database(impatient):
     with impatient.away():
         assert_error(impatient.anonymous().get(ORDERS), 401, "missing_api_key")
         assert_error(Client(impatient, None, "nonsense").get(ORDERS), 401, "invalid_api_key")
 
 
-def test_readiness_fails_as_any_request_but_is_no_api_response(impatient):
+def test_readiness_fails_with_the_same_error_but_without_the_api_headers(impatient):
     assert impatient.anonymous().get("/readyz").status_code == 200
     with impatient.away():
         response = impatient.anonymous().get("/readyz")

@@ -65,7 +65,7 @@ class Generated:
         return module.sync_detailed(*arguments, client=self.client, **named)
 
     def new(self, pet_id=7, **order):
-        """Return the model of an order to place."""
+        """Return the model of a new order."""
         return self.models.NewOrder(pet_id, **order)
 
     def place(self, *order, **named):
@@ -73,7 +73,7 @@ class Generated:
         return self.call("place_order", body=self.new(*order, **named)).parsed
 
     def listed(self):
-        """Return the orders of the list, in version 2 the newest ones."""
+        """Return the listed orders; in version 2, a page, newest first."""
         if self.version == 1:
             return self.call("list_orders").parsed
         newest = self.models.ListOrdersSort.ID_DESCENDING
@@ -83,7 +83,7 @@ class Generated:
 @contextmanager
 def generated(service, version, folder):
     """Generate a client from the running service's document, and make it importable."""
-    (folder / "config.json").write_text('{"post_hooks": []}')  # which would only reformat it
+    (folder / "config.json").write_text('{"post_hooks": []}')  # they would only reformat the code
     done = subprocess.run(
         [
             *(sys.executable, "-m", "openapi_python_client", "generate"),
@@ -172,7 +172,7 @@ def test_an_order_is_placed_listed_shown_and_shipped(shop):
     assert shipped in shop.listed()
 
 
-def test_what_is_optional_may_be_left_out(shop):
+def test_optional_fields_may_be_left_out(shop):
     placed, other = shop.place(), shop.place()
     unset = importlib.import_module(f"{package(shop.version)}.types").UNSET
     assert (placed.quantity, placed.ship_date) == (1, unset)
@@ -180,7 +180,7 @@ def test_what_is_optional_may_be_left_out(shop):
     assert shop.call("cancel_order", other.id).status_code == 204
 
 
-def test_an_order_is_sent_again_and_an_unchanged_list_is_not(shop):
+def test_a_placement_is_replayed_and_an_unchanged_list_is_304(shop):
     first, again = (
         shop.call("place_order", body=shop.new(), idempotency_key="generated-1") for _ in range(2)
     )
@@ -214,7 +214,7 @@ def test_the_pages_of_a_filtered_list_are_followed(shop):
 
 
 @only_version_2
-def test_events_are_followed_and_figures_read(shop):
+def test_events_are_followed_and_statistics_are_read(shop):
     page = shop.call("list_events").parsed
     while page.more:
         page = shop.call("list_events", after=page.next_).parsed
@@ -237,7 +237,7 @@ def test_events_are_followed_and_figures_read(shop):
 
 
 @only_version_2
-def test_several_are_placed_and_shipped_each_with_an_order_or_an_error(shop):
+def test_a_batch_is_placed_and_shipped_each_result_with_an_order_or_an_error(shop):
     models = shop.models
     unique = models.NewOrder(7, reference="together", unique_reference=True)
     placed, refused = shop.call(
@@ -253,7 +253,7 @@ def test_several_are_placed_and_shipped_each_with_an_order_or_an_error(shop):
 
 
 @only_version_2
-def test_what_a_later_version_adds_is_read_as_it_is(shop):
+def test_additions_of_later_versions_are_read_as_they_are(shop):
     order = shop.place()
     (event,) = shop.call("list_order_events", order.id).parsed.events
     later = {**event.to_dict(), "type": "order.returned", "weather": "fine"}

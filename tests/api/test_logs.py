@@ -36,7 +36,7 @@ def line_of(client, method, path, style="text", **kwargs):
 
 
 def facts_of(client, method, path, **kwargs):
-    """Send a request; return the object that the log has of it."""
+    """Send a request; return its line of the JSON log as an object."""
     return json.loads(line_of(client, method, path, style="json", **kwargs)[1])
 
 
@@ -47,7 +47,7 @@ def behind_proxy(make_store):
     return store.anonymous("10.0.0.1")
 
 
-# One line per request; `test_every_response` reads that of each kind of answer.
+# One line per request; `test_every_response` reads the line of each kind of answer.
 
 
 def test_a_line_of_text_shows_time_address_key_method_path_status_duration_and_id(store):
@@ -81,7 +81,7 @@ def test_a_line_of_json_is_an_object_with_the_same_facts(store):
     assert "code" not in facts_of(client, "GET", LIST)
 
 
-def test_a_request_without_a_valid_key_has_none_in_its_line(store):
+def test_a_request_without_a_valid_key_shows_none_in_its_line(store):
     anonymous = store.anonymous()
     _, text = line_of(anonymous, "GET", LIST)
     assert re.match(rf"{TIME} 127\.0\.0\.1 - GET /v1/store/orders 401 ", text)
@@ -121,7 +121,7 @@ def test_input_that_the_server_itself_rejects_has_a_line(service):
 
 
 def one_line_of(service, part, act):
-    """Do something; return the line of a service's log that then has a text in it."""
+    """Call a function; return the line with a text that a service then logs."""
     before = len(service.log)
 
     def lines():
@@ -151,7 +151,7 @@ def test_a_query_is_not_logged_whatever_the_form_of_the_target(client, style):
 
 
 def percent_encoded(text):
-    """Return a text with each of its characters percent-encoded."""
+    """Return a text with every character percent-encoded."""
     return "".join(f"%{ord(character):02x}" for character in text)
 
 
@@ -202,12 +202,12 @@ FORGERIES = [
 ]
 
 
-def test_a_forged_line_stays_in_its_own(behind_proxy):
+def test_a_forged_line_stays_within_its_own_line(behind_proxy):
     secret = apikeys.generate()
     for method, target, entry in FORGERIES:
         request = {
             "headers": {"X-Forwarded-For": entry.format(key=secret)},
-            # As it is: Werkzeug's client would make capitals of it.
+            # Set directly, as Werkzeug's client would turn it into capitals.
             "environ_overrides": {"REQUEST_METHOD": method.format(key=secret)},
         }
         _, line = line_of(behind_proxy, "GET", target, **request)
@@ -219,7 +219,7 @@ def test_a_forged_line_stays_in_its_own(behind_proxy):
         assert secret[8:20] not in facts["address"] + facts["method"]
 
 
-def test_characters_that_are_not_plain_are_shown_escaped(client):
+def test_characters_that_are_not_printable_ascii_are_shown_escaped(client):
     codes = [*range(0x21), 0x7F, *range(0x80, 0xA0)]
     others = ["/v1/caf%C3%A9", "/v1/%E2%80%AE", "/v1/%FF"]
     for path in [*(f"/v1/a%{code:02X}b" for code in codes), *others]:
@@ -312,7 +312,7 @@ def test_an_internal_error_is_logged_with_its_cause_and_request_id(store, style)
         assert (error["level"], access["status"]) == ("error", 500)
 
 
-def test_a_full_log_file_is_set_aside_in_place_of_the_one_before(tmp_path, monkeypatch):
+def test_a_full_log_file_is_rotated_and_replaces_the_previous_one(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "MAX_FILE_BYTES", 8)
     log, before = tmp_path / "log.txt", tmp_path / "log-before.txt"
     for number in range(5):
@@ -321,7 +321,7 @@ def test_a_full_log_file_is_set_aside_in_place_of_the_one_before(tmp_path, monke
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_service_with_a_log_file_says_there_why_it_cannot_start(tmp_path, forks):
+def test_a_service_with_a_log_file_logs_there_why_it_cannot_start(tmp_path, forks):
     options = {"ORDERS_LOG_FILE": "log.txt", "ORDERS_THREADS": "none"}
     done = forks.run("app.py", instance=tmp_path, **options)
     assert (done.returncode, done.stderr) == (2, "")

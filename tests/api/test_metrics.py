@@ -1,4 +1,4 @@
-"""/metrics as Prometheus reads it."""
+"""/metrics, as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ class Samples:
         return sum(found) if found else None
 
     def values_of(self, label):
-        """Return all values of a label."""
+        """Return every value of a label."""
         return {sample.labels[label] for sample in self._samples if label in sample.labels}
 
 
 @pytest.fixture(autouse=True)
 def _answers_are_sent_whole(monkeypatch):
-    # As by a server: an answer counts once it has been sent.
+    # As a server would: an answer is counted once it has been sent.
     monkeypatch.setattr(FlaskClient, "open", partialmethod(FlaskClient.open, buffered=True))
 
 
 @pytest.fixture
 def store(make_store):
-    """The store of all tests here has its metrics on."""
+    """A store with its metrics on, which all tests here use."""
     return make_store(metrics=True)
 
 
 def read(store):
-    """Read a store's metrics as Prometheus does: without a key."""
+    """Read a store's metrics as Prometheus does, without a key."""
     response = store.anonymous().get("/metrics")
     assert response.status_code == 200
     return Samples(response.text)
@@ -80,7 +80,7 @@ def requests_of(samples, version, operation, status, method="GET"):
     return samples("http_requests_total", **labels)
 
 
-def test_where_metrics_are_off_there_are_none_and_their_library_is_not_loaded(forks, tmp_path):
+def test_with_metrics_off_the_page_is_missing_and_the_library_is_not_imported(forks, tmp_path):
     lines = (
         "import sys; from orders.application import create_app; "
         "answer = create_app().test_client().get('/metrics'); "
@@ -90,13 +90,13 @@ def test_where_metrics_are_off_there_are_none_and_their_library_is_not_loaded(fo
     assert done.returncode == 0, done.stderr
 
 
-def test_metrics_are_for_those_who_ask_this_service_by_a_name_of_its_own(make_store):
+def test_metrics_are_served_only_under_the_services_own_host_names(make_store):
     store = make_store(metrics=True, host="orders.lan", base_url="https://shop.example/v1")
     own = ("localhost:8080", "127.0.0.1", "[::1]:8080", "10.1.2.3:80", "orders.lan", "Shop.Example")
     for host in own:
         response = store.anonymous().get("/metrics", headers={"Host": host})
         assert response.status_code == 200, host
-    # A name that was resolved to somebody else's page, and then to this computer.
+    # DNS rebinding: another site's name, which is then resolved to this computer.
     for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8080", "[x"):
         response = store.anonymous().get("/metrics", headers={"Host": host})
         assert_error(response, 404, "not_found")
@@ -113,7 +113,7 @@ def test_requests_are_counted_by_version_operation_method_and_status(store):
         ("v1", "listOrders", 200, "HEAD", one, ORDERS),
         ("v1", "getOrder", 404, "GET", one, f"{ORDERS}/99"),
         ("v2", "getUsage", 200, "GET", two, "/v2/usage"),
-        # Of other blueprints than that of the version's name.
+        # These belong to other blueprints than the one named after the version.
         ("v2", "listKeys", 403, "GET", two, "/v2/keys"),
         ("v2", "importOrders", 403, "POST", two, "/v2/imports"),
         ("v1", "unknown", 405, "DELETE", one, ORDERS),
@@ -128,14 +128,14 @@ def test_requests_are_counted_by_version_operation_method_and_status(store):
         assert requests_of(samples, *labels) == count, labels
 
 
-def test_all_files_of_pages_are_counted_as_one(store):
+def test_all_files_of_pages_are_counted_as_one_operation(store):
     page = store.anonymous().get("/docs")
     (script,) = re.findall(r'src="(docs/page\.js)"', page.text)
     assert store.anonymous().get(f"/{script}").status_code == 200
     assert requests_of(read(store), "none", "file", 200) == 2
 
 
-def test_the_time_of_answers_is_counted_in_the_buckets_that_they_fit_in(store, monkeypatch):
+def test_the_duration_of_answers_is_counted_in_the_right_buckets(store, monkeypatch):
     ticks = iter(range(1_000))  # each reading of the clock takes a millisecond
     monkeypatch.setattr(store.clock, "monotonic", lambda: next(ticks) / 1000)
     store.anonymous().get("/healthz")
@@ -161,7 +161,7 @@ def test_the_wait_for_an_answer_counts_in_its_time_and_is_logged(store):
     assert facts["ms"] == 0.0
 
 
-def test_no_text_of_a_client_becomes_a_label(store):
+def test_no_text_sent_by_a_client_becomes_a_label(store):
     secret = store.issue()[1]
     client = store.client()
     client.request("PURGE", f"{ORDERS}/evil-order")
@@ -230,7 +230,7 @@ def test_requests_refusals_and_time_are_counted_by_the_ids_of_keys(store, monkey
     assert samples.values_of("key") == {str(client.key_id), str(other.key_id)}
 
 
-def test_the_store_is_measured(store):
+def test_the_metrics_of_the_store_are_reported(store):
     client = store.client()
     for _ in range(3):
         client.place()
@@ -243,19 +243,19 @@ def test_the_store_is_measured(store):
         assert samples("orders", status=status) == 1
     assert 0 < samples("disk_free_bytes") <= samples("disk_size_bytes")
     assert samples("database_answer_seconds") > 0
-    store.shop.soundness = "damaged"  # by the check at a start
+    store.shop.soundness = "damaged"  # as the check at a start sets it
     assert read(store)("database_damaged") == 1
 
 
 @pytest.mark.sqlite_only("a file's size")
-def test_the_file_is_measured(store):
+def test_the_metrics_of_the_database_file_are_reported(store):
     samples = read(store)
     size = store.settings.database_path.stat().st_size
     assert samples("file_size_bytes", file="database") == size
     assert samples("build_info", sqlite=sqlite.sqlite_module().sqlite_version) == 1
 
 
-def test_a_database_that_is_gone_is_reported_and_the_rest_as_ever(store):
+def test_a_missing_database_is_reported_and_other_metrics_stay(store):
     store.client().place()
     with store.away():
         samples = read(store)
@@ -267,7 +267,7 @@ def test_a_database_that_is_gone_is_reported_and_the_rest_as_ever(store):
 
 
 @pytest.mark.sqlite_only("the file is in it")
-def test_a_folder_that_is_gone_has_no_sizes(store):
+def test_a_missing_instance_folder_has_no_sizes(store):
     instance = store.settings.instance
     moved = instance.rename(instance.with_name("moved"))
     samples = read(store)
@@ -276,12 +276,12 @@ def test_a_folder_that_is_gone_has_no_sizes(store):
 
 
 @pytest.mark.sqlite_only("locks the file")
-def test_a_database_that_is_locked_is_not_waited_for(store):
+def test_metrics_do_not_wait_for_a_locked_database(store):
     path = store.settings.database_path
     with closing(sqlite.sqlite_module().connect(str(path), isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        # A request would wait for five seconds. Nothing has read the database so far.
+        # A request would wait for five seconds, and nothing has read the database yet.
         assert read(store)("database_up") == 0
 
 
@@ -300,7 +300,7 @@ def test_a_store_that_hangs_gets_one_query_at_a_time():
     assert bounded.result(patience=10) == "sound"
 
 
-def test_counters_that_can_not_be_kept_are_samples(store):
+def test_limit_counters_that_cannot_be_kept_are_reported(store):
     store.client().place()
     assert read(store)("limits_store_up") == 1
     store.settings.counters_path.mkdir()
@@ -308,7 +308,7 @@ def test_counters_that_can_not_be_kept_are_samples(store):
     assert read(store)("limits_store_up") == 0
 
 
-def test_webhooks_are_measured(hooks, store, receiver):
+def test_the_metrics_of_webhooks_are_reported(hooks, store, receiver):
     hooks.add(receiver.url, EventType.PLACED)
     courier, client = store.shop.outbox.courier, store.client()
     client.place()
@@ -344,7 +344,7 @@ FORMATS = {
 }
 
 
-def test_the_format_is_what_the_reader_accepts(store):
+def test_the_format_is_the_one_that_the_reader_accepts(store):
     for accept, content_type in FORMATS.items():
         response = store.anonymous().get("/metrics", headers={"Accept": accept})
         assert response.status_code == 200
@@ -361,12 +361,12 @@ def test_input_that_the_server_itself_rejects_is_counted_too(start):
     def scrape():
         return Samples(service.request("GET", "/metrics").data.decode())
 
-    wait_until(lambda: scrape()("http_refusals_total") == 2)  # counted when they have been sent
+    wait_until(lambda: scrape()("http_refusals_total") == 2)  # counted once they are sent
     samples = scrape()
     for status in (400, 431):
         assert requests_of(samples, "none", "unreadable", status, "other") == 1
         assert samples("http_refusals_total", code=SERVER_ANSWERS[status].code) == 1
-    # The reader's own connection is open, and its request is being answered.
+    # The connection of this request is open, and its answer is being made.
     assert samples("http_connections") >= 1
     assert samples("http_requests_waiting") == 0
     assert samples("threads") > 4

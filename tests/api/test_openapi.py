@@ -1,4 +1,4 @@
-"""The OpenAPI documents of both versions: sound, whole, and of the code that answers."""
+"""The OpenAPI documents of both versions: valid, complete, and true of the code."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ WRITTEN = {"404", "409", "412"}
 _PAGE = ["after", "limit"]
 _EVENTS = ["after", "type", "limit", "wait"]
 # version, operationId: path, method, statuses beyond the common ones, stability, query parameters.
-# Of version 2, only those of success: what tests are refused with must be in the document, which
-# their client checks.
+# For version 2, only successful statuses: the tests' client checks that the document has the status
+# of every refusal that they get.
 OPERATIONS = {
     (1, "listOrders"): (ORDERS, "get", {"200", "304", "412"}, None, []),
     (1, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN}, "beta", []),
@@ -111,9 +111,9 @@ FIELDS = {
         {"petId", "quantity", *OPTIONAL, "uniqueReference"},
     ),
 }
-# For what stands in paths.
+# Values of the parameters in paths.
 NUMBERS = dict.fromkeys(("orderId", "keyId", "webhookId", "eventId", "name"), 1)
-# The codes of version 1, for good, and of version 2.
+# The codes of version 1, which never change, and of version 2.
 CODES_OF = {
     1: {
         *("malformed_request", "missing_api_key", "invalid_api_key", "insufficient_scope"),
@@ -125,7 +125,7 @@ CODES_OF = {
     },
     2: {*CODES} - {"pet_not_found"},
 }
-# The headers that only the other version has.
+# Headers that each version lacks and the other has.
 LACKING = {
     1: {"Link", "Accept-Ranges", "Content-Range", "Content-Disposition"},
     2: {"Deprecation", "Sunset"},
@@ -174,7 +174,7 @@ def operations(document):
 
 def assert_fits(document, schema, *examples):
     """Check that examples fit a schema of a document."""
-    # Here, because importing it takes long, in each process that collects tests.
+    # Imported here, because it would slow down each process that collects tests.
     import openapi_schema_validator as known
 
     is_old = document["openapi"] == "3.0.3"
@@ -212,7 +212,7 @@ def test_an_operation_is_described_as_agreed(documents, version, operation_id):
     assert named == parameters
 
 
-def test_each_header_that_causes_a_refusal_is_a_parameter_where_it_does(documents):
+def test_each_header_that_causes_a_refusal_is_a_parameter_of_the_operation(documents):
     for version, document in documents.items():
         for name, (_, method, operation) in operations(document).items():
             sent = {each["name"] for each in operation["parameters"] if each["in"] == "header"}
@@ -225,7 +225,7 @@ def test_each_header_that_causes_a_refusal_is_a_parameter_where_it_does(document
             )
 
 
-def test_what_is_tried_out_as_it_stands_changes_no_order(documents, client):
+def test_an_example_sent_unchanged_changes_no_order(documents, client):
     for _ in range(45):
         client.place()
     client.version = 2
@@ -233,7 +233,7 @@ def test_what_is_tried_out_as_it_stands_changes_no_order(documents, client):
     body = operation["requestBody"]["content"]["application/json"]
     results = client.post("/v2/store/shipments", json=body["example"]).get_json()["results"]
     assert {each["error"]["code"] for each in results} == {"order_not_found"}
-    # Nor is any other id of an order in an example one that a store gets to.
+    # Nor does any other example use an order id that a store would reach.
     ids = re.findall(
         r'(?:"orderId": |/orders/|[Oo]rder |"value": {"id": )([0-9]+)', json.dumps(documents)
     )
@@ -280,13 +280,13 @@ def test_every_body_has_an_example_that_fits_its_schema(document):
                 assert_fits(document, content["schema"], *examples)
 
 
-def test_headers_of_one_code_are_not_required_of_the_others_of_its_status(documents):
+def test_a_header_of_one_code_is_not_required_of_other_codes_of_its_status(documents):
     refused = operations(documents[2])["changeOrder"][2]["responses"]["409"]
     assert "reference_exists" in refused["description"]
     assert not any(refused["headers"][each]["required"] for each in ("Location", "ETag", "Vary"))
 
 
-def test_bodies_are_requested_of_placing_and_may_be_sent_with_shipping(document, version):
+def test_a_body_is_required_for_placing_and_optional_for_shipping(document, version):
     required = {
         name: operation["requestBody"]["required"]
         for name, (_, _, operation) in operations(document).items()
@@ -311,7 +311,7 @@ def test_the_codes_and_headers_are_those_of_the_version(document, version):
     assert set(examples) == {"order_already_shipped", "order_already_cancelled"} & {*codes}
 
 
-def test_each_code_belongs_to_an_operation_or_to_what_the_server_itself_refuses(documents):
+def test_each_code_belongs_to_an_operation_or_a_refusal_of_the_server_itself(documents):
     of_operations = {
         code
         for document in documents.values()
@@ -320,10 +320,10 @@ def test_each_code_belongs_to_an_operation_or_to_what_the_server_itself_refuses(
         for code in response.get("content", {}).get("application/json", {}).get("examples", ())
         if code in CODES
     }
-    # Answers where there is no operation.
+    # Returned where there is no operation.
     of_paths = {"not_found", "method_not_allowed"}
     of_none = set(CODES) - of_operations - {each.code for each in SERVER_ANSWERS.values()}
-    assert of_none == of_paths, "a code belongs into `refusals=` of the operations that have it"
+    assert of_none == of_paths, "a code belongs in `refusals=` of the operations that have it"
 
 
 def test_each_refusal_has_an_answer_and_each_code_a_sample(tmp_path):
@@ -338,11 +338,11 @@ def test_each_refusal_has_an_answer_and_each_code_a_sample(tmp_path):
     views = Store(Settings(instance=tmp_path), SetClock()).app.view_functions.values()
     documented = [vars(each).get("_apidoc", {}).get("manual_doc", {}) for each in views]
     codes.update(*(each.get("x-refusals", ()) for each in documented))
-    assert codes - {*EXAMPLES} == set(), "a row or a sample in orders/web/refusals.py"
+    assert codes - {*EXAMPLES} == set(), "a row or a sample is missing in orders/web/refusals.py"
 
 
-def test_each_code_is_met_by_a_test():
-    # Not the lists of codes in here.
+def test_each_code_is_named_in_a_test():
+    # The lists of codes in this file don't count.
     files = [file for file in TESTS.rglob("*.py") if file != Path(__file__)]
     text = "\n".join(file.read_text(encoding="utf-8") for file in files)
     assert [each for each in CODES if f'"{each}"' not in text] == []
@@ -362,13 +362,13 @@ def test_the_schemas_have_their_names_and_fields(document, version):
             assert schemas[name]["properties"][field]["format"] == "int64"
 
 
-def test_all_of_an_event_is_always_there_but_for_the_request_of_commands(documents):
+def test_all_fields_of_an_event_are_required_and_only_its_request_id_may_be_null(documents):
     event = documents[2]["components"]["schemas"]["Event"]
     assert set(event["required"]) == set(event["properties"])
     assert event["properties"]["requestId"]["type"] == ["string", "null"]
 
 
-def test_generators_find_names_of_choices_and_no_defaults_in_bodies(documents):
+def test_generators_find_names_for_enums_and_no_defaults_in_bodies(documents):
     parameters = operations(documents[2])["listOrders"][2]["parameters"]
     by_name = {each["name"]: each["schema"] for each in parameters}
     assert by_name["sort"]["x-enum-varnames"][2:4] == ["PLACED_AT", "PLACED_AT_DESCENDING"]
@@ -380,7 +380,7 @@ def test_generators_find_names_of_choices_and_no_defaults_in_bodies(documents):
     assert "2^53-1" in documents[2]["info"]["description"]
 
 
-def test_each_choice_says_that_others_may_come_and_readers_accept_them(documents):
+def test_each_enum_says_that_values_may_be_added_and_readers_accept_new_ones(documents):
     document = documents[2]
     strict = [*found(document["paths"], "enum"), *found(document["components"], "enum")]
     assert {"pending", "order.placed"} <= {each["enum"][0] for each in strict}
@@ -410,7 +410,7 @@ def found(part, name):
         yield from found(each, name)
 
 
-def test_what_became_of_one_of_several_is_an_order_or_an_error(documents):
+def test_each_result_of_a_batch_is_an_order_or_an_error(documents):
     schemas = documents[2]["components"]["schemas"]
     for name in ("ShipmentResult", "PlacementResult"):
         done, refused = (
@@ -419,7 +419,7 @@ def test_what_became_of_one_of_several_is_an_order_or_an_error(documents):
         assert (done, refused) == (["orderId", "order"], ["orderId", "error"])
 
 
-def test_a_document_comes_compressed_and_once(client, version):
+def test_a_document_is_compressed_and_can_be_revalidated(client, version):
     path = f"/openapi/v{version}.json"
     plain, packed = client.get(path), client.get(path, headers={"Accept-Encoding": "gzip"})
     assert gzip.decompress(packed.data) == plain.data
@@ -485,6 +485,6 @@ def test_the_answers_of_version_2_fit_its_document(documents, store):
         assert response.status_code == 200
         schema = described["content"]["application/json"]["schema"]
         assert_fits(documents[2], schema, response.get_json())
-        # Those of PROTECTION are for browsers that stray to the API.
+        # The headers in PROTECTION are for browsers that open an address of the API.
         named = set(response.headers.keys()) - {"Content-Type", "Content-Length", *PROTECTION}
         assert named <= set(described["headers"])

@@ -1,25 +1,26 @@
 """Schemathesis against the running service, over both documents, with its checks.
 
-It runs as a program of its own, so that nothing of it is imported where it is not needed.
+It runs in a process of its own, so that other tests need not import it.
 
-Where the contract decides otherwise than a check expects, the check is configured:
+Where the contract differs from a check's expectation, the check is configured:
 
 - `positive_data_acceptance` reads 422 as a rejection of valid data. An Idempotency-Key that is
-  reused with another order is answered so by contract, so each value is sent once (`HOOKS`). Nor is
-  any `after` or `Last-Event-ID` valid but a cursor of the same query or the id of an event, nor any
-  `If-Match` but the ETag of that order, or `If-None-Match` of a write but that of another, nor any
-  `zone` but a time zone's name, nor the `tracking` of other orders or of pending ones, nor most
-  files of an import: where valid data are made, they are left out, and other tests send them.
-  Nor is 1.0 an integer here, as it is for OpenAPI 3.1.
+  reused with another order gets a 422 by contract, so each value is sent once (`HOOKS`). Some
+  values that fit the schema are not valid: an `after` that is no cursor of the same query, a
+  `Last-Event-ID` that is no event's id, an `If-Match` that is not the order's ETag, an
+  `If-None-Match` of a write that is, a `zone` that is no time zone, the `tracking` of another order
+  or of a pending one, and most files of an import. Generated valid data leave them out; other tests
+  send them. Nor is 1.0 an integer here, as it is in OpenAPI 3.1.
 - `object_level_authorization` needs two users who may not see each other's objects. Here all keys
-  see all orders of the one shop, so it is given none, and has nothing to compare.
-- `negative_data_rejection` finds nothing to say of bodies of GET and DELETE, nor of version 1's
-  query parameters, which the contract ignores: the document declares none, so none are made.
+  see all orders of the one shop, so no second user is configured, and nothing is compared.
+- `negative_data_rejection` does not apply to bodies of GET and DELETE, nor to version 1's query
+  parameters, which the contract ignores: the document declares none, so none are generated.
 - `missing_test_data`, a warning, is a failure here: the catalogue can't be filled over HTTP, so
   there are pets, and half of the requested pets are these (`CONFIG_OF`).
-- `use_after_free` expects what was deleted to be gone. In version 2, DELETE cancels an order, which
+- `use_after_free` expects a deleted order to be gone. In version 2, DELETE cancels an order, which
   is then shown as cancelled: it is switched off there (`CONFIG_OF`).
-- What file `/imports` accepts is not in the document: neither acceptance nor rejection is checked.
+- The document does not say which files `/imports` accepts: neither acceptance nor rejection is
+  checked.
 - `unsupported_method` and `allow_header_conformance` are switched off for `/store/orders/batch`,
   where other methods than POST are those of `/store/orders/{orderId}`, which has no such order.
 """
@@ -55,10 +56,10 @@ pytestmark = pytest.mark.schemathesis
 
 EXAMPLES = 15  # for each operation
 ENDLESS = "per_minute = 1000000000\nper_day = 1000000000\n"
-# Requests with no key or a wrong one count against the free plan, by their address.
+# Requests without a key or with an invalid one count by address, against the free plan.
 PLANS = f"[plans.free]\n{ENDLESS}[plans.endless]\n{ENDLESS}"
 OWN_KEY = 1
-# What may be changed at will, and what may go for good: the run removes or revokes each once.
+# Ids that may be changed at will, and ids that may be removed: each is removed or revoked once.
 CHANGED, GONE = range(2, 5), range(5, 35)
 EVENTS = range(1, 4)
 FAR = datetime(9999, 1, 1, tzinfo=UTC)
@@ -81,7 +82,7 @@ generation.database = "none"
 output.truncation.enabled = false
 
 """
-# Of each operation that takes an id, where most of the ids come from: a dictionary of the above.
+# For each operation that takes an id, the dictionary above from which most of the ids come.
 TAKEN_FROM = {
     "changeKey": {"keyId": "changed"},
     "rotateKey": {"keyId": "gone"},
@@ -130,7 +131,7 @@ parameters = {{ {
         for operation, parameters in TAKEN_FROM.items()
     ),
 }
-# No webhook's receiver is looked up or reached, whatever its URL.
+# No webhook's receiver is resolved or connected to, whatever its URL.
 OFFLINE = """
 import socket
 
@@ -212,7 +213,7 @@ def fit_key(body):
         body.pop(name, None)
 """
 COLLECTIONS = "/store/orders|/pets|/keys|/webhooks|/deliveries|/backups"
-# Of each operation, some of the statuses that it must be seen to answer with.
+# Statuses that each operation must return at least once.
 STATUSES = {
     1: {
         "GET /store/orders": {200, 401},
@@ -263,7 +264,7 @@ STATUSES = {
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory):
-    """A running service with pets in it, and a key without limits to speak of."""
+    """A running service with pets in its store, and a key with practically no limits."""
     instance = tmp_path_factory.mktemp("schemathesis") / "instance"
     make_private_folder(instance)
     (instance / "config.toml").write_text(PLANS)
@@ -330,7 +331,7 @@ def report(endless, version, tmp_path_factory):
     return SimpleNamespace(**report, status=done.returncode, output=done.stdout + done.stderr)
 
 
-def test_no_check_fails_and_nothing_is_warned_of(report):
+def test_no_check_fails_and_there_are_no_warnings(report):
     assert (report.failures, report.errors, report.status) == ([], [], 0), report.output
     assert {name: each for name, each in report.warnings.items() if each} == {}, report.output
 
@@ -342,7 +343,7 @@ def test_no_operation_and_no_phase_is_left_out(report, version):
     assert statuses == dict.fromkeys(("examples", "coverage", "fuzzing", "stateful"), "success")
 
 
-def test_each_operation_was_seen_to_succeed_and_to_refuse(report, endless, version):
+def test_each_operation_both_succeeded_and_refused(report, endless, version):
     assert report.test_cases["generated"] > len(STATUSES[version]) * EXAMPLES
     met = collections.defaultdict(set)
     for line in endless.service.log:

@@ -1,4 +1,4 @@
-"""What a key may do by its scopes: every operation with every kind of key."""
+"""What each scope allows: every operation with every kind of key."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from orders.apikeys import SCOPES
 from tests.support.stores import assert_error
 
-# Of each operation: the scope that it takes (None: any key), and how it answers a key that has it,
-# where what it is about is missing and its body is the document's example.
+# For each operation, the scope that it needs (None: any key) and its status for a key with that
+# scope, where the subject is missing and the body is the document's example.
 TAKES = {
     (1, "listOrders"): ("read", 200),
     (1, "placeOrder"): ("write", 201),
@@ -79,7 +79,7 @@ def operations(store):
 
 
 class Nines(dict):
-    """The value of any parameter of a path."""
+    """Values of path parameters: all nines."""
 
     def __missing__(self, name):
         return "9"
@@ -92,7 +92,7 @@ def test_each_operation_answers_each_kind_of_key_by_its_scopes(store, operations
     for name, (method, path, body) in operations.items():
         scope, status = TAKES[name]
         if "Backup" in name[1] and store.settings.is_on_postgres:
-            status = 409  # there are none
+            status = 409  # backups are off
         for who, client in clients.items():
             sent = {"json": body} if body is not None else {}
             response = client.request(method.upper(), path, **sent)
@@ -106,7 +106,7 @@ def test_each_operation_answers_each_kind_of_key_by_its_scopes(store, operations
 
 
 @pytest.mark.parametrize("who", KEYS)
-def test_any_key_may_ask_for_options_and_meets_no_scope_where_there_is_nothing(store, who):
+def test_options_and_unknown_paths_need_no_scope(store, who):
     client = store.client(scopes=KEYS[who])
     assert client.options("/v2/keys").status_code == 204
     assert_error(client.get("/v2/nothing"), 404, "not_found")

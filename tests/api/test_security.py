@@ -49,13 +49,13 @@ def test_no_header_and_no_parameter_changes_the_method(store, client, subtests):
     assert [event["type"] for event in store.events()] == ["order.placed"]
 
 
-def test_trace_repeats_nothing(client):
+def test_trace_echoes_nothing(client):
     response = client.request("TRACE", LIST, headers={"X-Told": "hunter2"})
     assert_error(response, 405, "method_not_allowed")
     assert "hunter2" not in response.get_data(as_text=True)
 
 
-def test_addresses_in_headers_go_into_no_answer(client):
+def test_host_names_in_headers_are_never_echoed(client):
     headers = dict.fromkeys(
         ("Host", "X-Forwarded-Host", "X-Forwarded-Prefix", "Forwarded", "Origin"), "evil.example"
     )
@@ -78,12 +78,12 @@ def test_no_path_leads_to_a_file(store):
 
 
 def raw(service, sent):
-    """Send bytes over a connection of their own; return the text that comes until it is closed."""
+    """Send bytes over a connection of their own; return all text received until it is closed."""
     return exchange(service.address, sent).decode("latin-1")
 
 
 @pytest.mark.slow
-def test_no_request_writes_headers_into_its_answer(service):
+def test_no_request_injects_headers_into_its_answer(service):
     secret = service.issue()
     for path in (
         "/v1/x%0d%0aInjected:%20y",
@@ -100,7 +100,7 @@ def test_no_request_writes_headers_into_its_answer(service):
             assert "injected" not in answer.partition("\r\n\r\n")[0].lower()
 
 
-def test_an_error_repeats_little_of_a_request_and_is_no_page(client):
+def test_an_error_echoes_little_of_a_request_and_is_not_html(client):
     name = "<script>alert(1)</script>" + "x" * 10_000
     response = client.post(LIST, json={"petId": 7, **{f"{name}{n}": 1 for n in range(5)}})
     assert_error(response, 422, "validation_failed")
@@ -108,7 +108,7 @@ def test_an_error_repeats_little_of_a_request_and_is_no_page(client):
     assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_half_a_surrogate_pair_goes_into_no_answer(client):
+def test_half_a_surrogate_pair_is_never_echoed(client):
     for body in (rb'{"petId":1,"\ud800":1}', rb'{"petId":1,"a\udfff\ud800b":1}'):
         response = client.post(LIST, data=body, content_type="application/json")
         assert_error(response, 422, "validation_failed")
@@ -120,7 +120,7 @@ def test_all_keys_of_a_shop_see_the_same_store(store, client):
     assert store.client(scopes=("read",)).get(f"{LIST}/1").status_code == 200
 
 
-def test_the_service_asks_no_other_server_but_webhooks_receivers():
+def test_the_service_sends_requests_only_to_webhook_receivers():
     names = r"requests|urllib3|httpx|http\.client|urllib\.request|smtplib|ftplib"
     clients = re.compile(rf"^\s*(?:import|from) (?:{names})\b", re.MULTILINE)
     sender = SOURCE / "orders" / "webhooks" / "sender.py"
@@ -129,7 +129,7 @@ def test_the_service_asks_no_other_server_but_webhooks_receivers():
         assert not clients.search(file.read_text(encoding="utf-8")), file
 
 
-# Keys are shown nowhere.
+# Keys are never shown.
 
 
 def misuse(service, secret):
@@ -159,7 +159,7 @@ def misuse(service, secret):
 
 
 def of_process(process_id):
-    """Return what a system's process list knows of a process."""
+    """Return what the process list shows of a process."""
     of = Path(f"/proc/{process_id}")
     return (of / "cmdline").read_text() + (of / "environ").read_text() if IS_LINUX else ""
 
@@ -183,7 +183,7 @@ def test_a_key_is_in_no_log_no_answer_no_file_and_no_process_list(start, tmp_pat
     service.stop()
     shown += "".join(service.log)
     for secret in (first, reader, rotated):
-        # The first characters are kept on purpose, for people to tell keys apart.
+        # The first characters are kept on purpose, so that people can tell keys apart.
         assert secret[8:] not in shown
         assert not [name for name, data in kept.items() if secret[8:].encode() in data]
     assert {"counters.db", "out.csv"} <= set(kept)
@@ -206,7 +206,7 @@ def test_no_tracked_file_holds_a_key():
         ]
 
 
-def test_the_pattern_for_scanners_finds_keys_and_not_what_is_shown_of_them():
+def test_the_pattern_for_scanners_finds_keys_but_not_their_shown_prefix():
     pattern = re.compile(re.search(r"^    (\S*sok_\S+)$", SECURITY, re.MULTILINE)[1])
     for number in range(100):
         secret = apikeys.generate(is_test=number % 2 > 0)
@@ -219,7 +219,7 @@ def test_the_pattern_for_scanners_finds_keys_and_not_what_is_shown_of_them():
 
 @pytest.fixture
 def open_folder():
-    """A folder that everybody on the machine can enter and write to."""
+    """A folder that every user of the machine can enter and write to."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o777)
         yield Path(name)
@@ -241,7 +241,7 @@ def as_neighbour(*command):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
-def test_a_neighbour_reads_nothing_of_a_running_service(open_folder):
+def test_another_user_of_the_machine_reads_nothing_of_a_running_service(open_folder):
     (open_folder / "for-all").write_text("anything", encoding="utf-8")
     assert as_neighbour("cat", open_folder / "for-all").stdout == b"anything"
     instance = open_folder / "instance"
@@ -261,7 +261,7 @@ def test_a_neighbour_reads_nothing_of_a_running_service(open_folder):
 
 
 @pytest.mark.slow
-def test_a_database_outside_of_the_folder_is_for_its_owner_too(open_folder, start):
+def test_a_database_outside_of_the_instance_folder_is_private_too(open_folder, start):
     path = open_folder / "orders.db"
     opening.create(path)
     path.chmod(0o644)
@@ -274,11 +274,11 @@ def test_a_database_outside_of_the_folder_is_for_its_owner_too(open_folder, star
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("db", "backup"), ("orders", "export")], ids=" ".join)
-def test_nothing_is_written_through_what_others_put_in_a_folder(open_folder, tmp_path, command):
+def test_nothing_is_written_through_links_that_others_made(open_folder, tmp_path, command):
     target, victim = open_folder / "copy.csv", tmp_path / "victim"
     victim.write_text("as it was", encoding="utf-8")
     environment = {"PATH": os.environ["PATH"], "ORDERS_INSTANCE": str(tmp_path / "instance")}
-    # Names that could be guessed: those with the number of the command's process.
+    # Names that could be guessed: those with the command's process id.
     with subprocess.Popen(["true"]) as newest:
         newest.wait()
     for process_id in range(newest.pid, newest.pid + 500):

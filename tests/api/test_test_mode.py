@@ -1,4 +1,4 @@
-"""Test mode: keys sok_test_… have a store of their own in the process, by nothing but the key."""
+"""Test mode: keys sok_test_… use a store of their own, chosen by the key's prefix alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODE = "Store-Mode"
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch):
-    """Have requests wait until its store is open, however busy the machine is."""
+    """Make requests wait until the test store is open, however busy the machine is."""
     monkeypatch.setattr("orders.shop._PATIENCE_SECONDS", PATIENCE_SECONDS)
 
 
@@ -62,15 +62,15 @@ def stranger(store):
 
 
 def insert(database, secret, now):
-    """Write a key into a table, whatever the secret begins with."""
+    """Insert a key into a table, whatever its secret's prefix."""
     with database.write() as connection:
         return key_store.issue(connection, NewKey("test", "pro", ("read", "write")), secret, now)
 
 
-# What is of one store is not seen in the other.
+# Nothing of one store is visible in the other.
 
 
-def test_a_test_key_has_orders_ids_and_events_of_its_own(live, tested):
+def test_test_keys_have_orders_ids_and_events_of_their_own(live, tested):
     assert tested.secret.startswith("sok_test_")
     for count in range(1, 4):
         assert tested.place(pet_id=9).get_json()["id"] == count
@@ -94,7 +94,7 @@ def test_a_test_key_works_in_both_versions(store, version):
     assert_error(client.cancel(order_id), 409, "order_already_shipped")
 
 
-def test_no_etag_crosses(live, tested):
+def test_no_etag_is_valid_in_the_other_store(live, tested):
     etags = [each.place().headers["ETag"] for each in (live, tested)]
     for client, foreign in zip((live, tested), reversed(etags), strict=True):
         assert client.order(1, headers={"If-None-Match": foreign}).status_code == 200
@@ -106,7 +106,7 @@ def test_no_etag_crosses(live, tested):
         assert client.get(LIST, headers={"If-None-Match": mine}).status_code == 304
 
 
-def test_no_cursor_crosses(live, tested):
+def test_no_cursor_is_valid_in_the_other_store(live, tested):
     for client in (live, tested):
         for _ in range(2):
             client.place()
@@ -116,7 +116,7 @@ def test_no_cursor_crosses(live, tested):
         assert_error(other.get(f"{LIST}?limit=1&after={cursor}"), 422, "validation_failed")
 
 
-def test_no_idempotency_key_crosses(live, tested):
+def test_no_idempotency_key_is_shared_with_the_other_store(live, tested):
     again = {"Idempotency-Key": "same"}
     placed = [each.place(pet_id=7, headers=again) for each in (live, tested)]
     assert [each.status_code for each in placed] == [201, 201]
@@ -125,7 +125,7 @@ def test_no_idempotency_key_crosses(live, tested):
     assert len(live.get(LIST).get_json()["orders"]) == 1
 
 
-def test_no_position_in_the_log_crosses(live, tested):
+def test_no_event_position_is_valid_in_the_other_store(live, tested):
     for _ in range(5):
         live.place()
     assert_error(tested.get(f"{EVENTS}?after=5"), 422, "validation_failed")
@@ -134,7 +134,7 @@ def test_no_position_in_the_log_crosses(live, tested):
 
 
 @pytest.mark.parametrize("counting", WHERE_COUNTED)
-def test_limits_and_bans_are_apart(make_store):
+def test_limits_and_bans_are_separate(make_store):
     store = make_store(ban_after=2)
     live, tested = store.client(plan="free"), store.test_client("free")
     assert live.key_id == tested.key_id == 1
@@ -147,23 +147,23 @@ def test_limits_and_bans_are_apart(make_store):
     assert banned == [0, 1]
 
 
-# By nothing but the prefix.
+# The prefix alone decides.
 
 
-def test_a_test_key_in_the_shops_own_table_opens_nothing(store):
+def test_a_test_key_in_the_live_stores_table_is_invalid(store):
     secret = apikeys.generate(is_test=True)
     insert(store.database, secret, store.clock.now())
     assert_error(Client(store, 1, secret).get(LIST), 401, "invalid_api_key")
 
 
-def test_a_key_without_the_prefix_in_test_modes_table_opens_nothing(store, tested):
+def test_a_key_without_the_prefix_in_the_test_stores_table_is_invalid(store, tested):
     assert tested.get(LIST).status_code == 200
     secret = apikeys.generate()
     insert(store.app.test_mode.shop.database, secret, store.clock.now())
     assert_error(Client(store, 2, secret).get(LIST), 401, "invalid_api_key")
 
 
-def test_without_test_mode_a_test_key_is_unknown_and_makes_nothing(store):
+def test_before_test_mode_is_used_an_unknown_test_key_creates_no_store(store):
     client = stranger(store)
     assert_error(client.get(LIST), 401, "invalid_api_key")
     assert client.get(LIST).headers["X-RateLimit-Remaining"] == "58"
@@ -198,13 +198,13 @@ def test_an_admin_key_of_test_mode_administers_test_mode_alone(store):
     assert Client(store, None, rotated["secret"]).get(LIST).headers[MODE] == "test"
     names = [each["name"] for each in live.get("/v2/keys").get_json()["keys"]]
     assert new["name"] not in names
-    # Of the same id as a key of the shop's.
+    # A live key has the same id.
     assert tested.delete(f"/v2/keys/{issued['id']}").status_code == 204
     assert not live.post("/v2/keys", json=new).get_json()["secret"].startswith("sok_test_")
     assert len(tested.get("/v2/keys").get_json()["keys"]) == 2
 
 
-# What answers say.
+# How answers show it.
 
 
 def test_every_answer_to_a_test_key_says_so(store, live, tested):
@@ -233,14 +233,14 @@ def test_every_answer_to_a_test_key_says_so(store, live, tested):
     assert {each.headers.get(MODE) for each in others} == {None}
 
 
-def test_a_key_of_test_mode_is_only_what_stands_as_the_key(store):
+def test_a_test_prefix_elsewhere_in_the_header_is_not_a_test_key(store):
     for sent in (f"Basic {apikeys.TEST_PREFIX}", f"Bearer x{apikeys.TEST_PREFIX}"):
         answer = store.anonymous().get(LIST, headers={"Authorization": sent})
         assert (answer.status_code, MODE in answer.headers) == (401, False)
 
 
-def test_what_the_server_refuses_itself_says_so_too(start):
-    service = start()  # of its own, as it gets a store of test mode
+def test_refusals_by_the_server_itself_say_so_too(start):
+    service = start()  # its own service, as this creates a test store
     key = service.issue("pro", "--test")
     coded = {"Transfer-Encoding": "gzip"}
     answer = service.request("POST", LIST, key, headers=coded)
@@ -248,10 +248,10 @@ def test_what_the_server_refuses_itself_says_so_too(start):
     assert MODE not in service.request("POST", LIST, service.issue(), headers=coded).headers
 
 
-# What the shop sees of it: nothing.
+# Nothing of it in the live store's metrics, log and status.
 
 
-def test_no_metric_counts_it(make_store):
+def test_no_metric_counts_requests_of_test_mode(make_store):
     store = make_store(metrics=True)
     live, tested = store.client().speaking(2), store.test_client().speaking(2)
     live.place()
@@ -264,14 +264,14 @@ def test_no_metric_counts_it(make_store):
 
 def figures(store):
     text = store.anonymous().get("/metrics").get_data(as_text=True)
-    # Of the process, the machine, and of scrapes.
+    # Metrics of the process, the machine, and of scrapes change by themselves.
     others = ("process_", "python_", "#", "store_orders_http_request_wait")
     lines = (line for line in text.splitlines() if not line.startswith(others))
     names = ("_threads ", "_disk_free_bytes ", "_answer_seconds ", 'operation="metrics"')
     return {line for line in lines if not any(name in line for name in names)}
 
 
-def test_the_log_tells_its_lines_from_the_shops(make_store):
+def test_log_lines_of_test_mode_are_marked(make_store):
     store = make_store(ban_after=1)
     for style, prefix in (("text", "warning: test mode: Key"), ("json", '"mode": "test"')):
         with logged(style) as log:
@@ -286,7 +286,7 @@ def test_the_log_tells_its_lines_from_the_shops(make_store):
 
 
 @pytest.mark.sqlite_only("damages the file")
-def test_a_damaged_store_of_test_mode_stops_nothing_else(store, live, databases):
+def test_a_damaged_test_store_stops_nothing_else(store, live, databases):
     tested = store.test_client().speaking(2)
     (store.settings.instance / "test/orders.db").write_bytes(b"no database" * 1000)
     with logged() as log:
@@ -300,7 +300,7 @@ def test_a_damaged_store_of_test_mode_stops_nothing_else(store, live, databases)
 
 
 @pytest.mark.sqlite_only("locks the file")
-def test_a_change_of_test_mode_holds_a_worker_for_no_longer_than_a_moment(store, live, tested):
+def test_a_change_to_a_locked_test_store_holds_a_worker_only_briefly(store, live, tested):
     tested.place()
     with locked(store.settings.in_test_mode().database_path):
         began = time.monotonic()
@@ -313,7 +313,7 @@ def test_a_change_of_test_mode_holds_a_worker_for_no_longer_than_a_moment(store,
 # Commands.
 
 
-def test_commands_reach_it_by_an_option(store, live, tested, tmp_path):
+def test_commands_reach_the_test_store_by_an_option(store, live, tested, tmp_path):
     live.place(pet_id=7)
     tested.place(pet_id=9)
     shown = {
@@ -335,14 +335,14 @@ def test_commands_reach_it_by_an_option(store, live, tested, tmp_path):
     assert "--test" not in command(store, "db", "backup", "--help").stdout
 
 
-def test_a_file_that_is_kept_for_test_mode_is_no_shops(tmp_path):
+def test_the_path_of_the_test_store_cannot_be_the_live_database(tmp_path):
     at = tmp_path / "test" / "orders.db"
     environ = {"ORDERS_INSTANCE": str(tmp_path), "ORDERS_DATABASE_URL": f"sqlite:///{at}"}
     with pytest.raises(SettingsError, match="kept for test mode"):
         load(environ)
 
 
-def test_what_fails_in_test_mode_is_no_line_of_the_shops_status(store, live, tested):
+def test_failures_in_test_mode_are_left_out_of_the_live_status(store, live, tested):
     status = StatusFile(store.app, [])
     try:
         for count, client in enumerate((live, tested)):
@@ -367,10 +367,10 @@ def test_a_phone_is_signed_in_with_a_test_key(make_store):
     assert_error(phone.post("/console/phone", data=unknown), 401, "invalid_api_key")
 
 
-# Emptying.
+# Resetting.
 
 
-def test_a_reset_empties_it_while_it_is_used(store, live, tested):
+def test_a_reset_empties_the_test_store_while_it_is_used(store, live, tested):
     live.place()
     again = {"Idempotency-Key": "again"}
     for _ in range(3):
@@ -397,12 +397,12 @@ def test_a_reset_empties_it_while_it_is_used(store, live, tested):
     assert "store.emptied" not in command(store, "audit").stdout
 
 
-def test_without_a_store_there_is_nothing_to_reset(store):
+def test_without_a_test_store_there_is_nothing_to_reset(store):
     assert "There is no store for test mode yet" in rejected(store, "test", "reset")
     assert "There is no store for test mode yet" in rejected(store, "keys", "list", "--test")
 
 
-def test_followers_of_the_log_see_nothing_of_what_was_emptied(start):
+def test_event_streams_continue_after_a_reset_and_new_ones_see_nothing_older(start):
     service = start()
     key = issued_to(service)
     order = {"json": {"petId": 7}}
@@ -420,7 +420,7 @@ def test_followers_of_the_log_see_nothing_of_what_was_emptied(start):
 # Webhooks.
 
 
-def test_messages_of_its_webhooks_say_so_and_are_its_own(start, receiver):
+def test_webhook_messages_of_test_mode_are_marked_and_only_its_own(start, receiver):
     service = start()
     live, tested = service.issue(), issued_to(service)
     for options in ((), ("--test",)):
@@ -439,7 +439,7 @@ def test_messages_of_its_webhooks_say_so_and_are_its_own(start, receiver):
     assert receiver.arrivals.empty()
 
 
-def test_what_a_command_imports_is_sent_though_no_test_key_was_used(start, receiver, tmp_path):
+def test_orders_imported_by_a_command_are_sent_before_any_test_request(start, receiver, tmp_path):
     service = start()
     service.issue("business", "--test")
     added = ("--event", "order.imported", "--allow-private", "--test")
@@ -450,7 +450,7 @@ def test_what_a_command_imports_is_sent_though_no_test_key_was_used(start, recei
     assert receiver.arrivals.get(timeout=15).headers["store-mode"] == "test"
 
 
-def test_a_reset_during_a_delivery_ends_that_one_alone(start, receiver):
+def test_a_reset_during_a_delivery_ends_only_that_delivery(start, receiver):
     service = start()
     key = issued_to(service)
     service.output("webhooks", "add", receiver.url, "--allow-private", "--test")
@@ -471,10 +471,10 @@ def test_a_reset_during_a_delivery_ends_that_one_alone(start, receiver):
     assert "Traceback" not in "".join(service.log)
 
 
-# Both at once.
+# Both stores under load.
 
 
-def test_load_on_both_at_once_mixes_nothing(start, tmp_path, databases):
+def test_concurrent_load_on_both_stores_mixes_nothing(start, tmp_path, databases):
     service = start()
     keys = {7: service.issue("business"), 9: issued_to(service)}
     before = {pet: windows(service, key) for pet, key in keys.items()}
@@ -530,7 +530,7 @@ def facts(settings):
         }
 
 
-def test_it_has_no_thread_before_its_first_key(store, live):
+def test_test_mode_has_no_thread_before_its_first_key(store, live):
     live.place()
     stranger(store).get(LIST)
     assert not threads_of_test_mode()
@@ -545,7 +545,7 @@ def threads_of_test_mode():
 
 
 @pytest.mark.sqlite_only
-def test_a_file_is_not_cut_while_the_store_of_test_mode_opens(store):
+def test_an_import_is_not_cut_off_while_the_test_store_opens(store):
     policy = ServingPolicy(store.app, lambda: None)
     headers = {"AUTHORIZATION": f"Bearer {apikeys.generate(is_test=True)}"}
     assert policy.body_bytes("POST", IMPORTS, headers) < LARGEST_IMPORT

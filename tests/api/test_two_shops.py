@@ -1,4 +1,4 @@
-"""Two shops in one process, over one set of routes: what is of one is not seen in the other."""
+"""Two shops in one process, over one set of routes: neither sees anything of the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIST = "/v2/store/orders"
 
 @pytest.fixture
 def shops(make_store, tmp_path):
-    """Two stores that serve, with their work in the background."""
+    """Two stores that serve, with their background work."""
     stores = make_store(), make_store(instance=tmp_path / "other")
     for store in stores:
         store.shop.begin()
@@ -21,7 +21,7 @@ def shops(make_store, tmp_path):
         store.shop.stop()
 
 
-def test_orders_keys_and_limits_of_a_shop_are_none_of_the_others(shops):
+def test_a_shop_has_orders_keys_and_limits_of_its_own(shops):
     one, other = (store.client(plan="free").speaking(2) for store in shops)
     assert [one.place(7).get_json()["id"], one.place(8).get_json()["id"]] == [1, 2]
     assert other.place(9).get_json()["id"] == 1

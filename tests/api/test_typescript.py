@@ -1,4 +1,4 @@
-"""Version 2's document for TypeScript, whose types are checked strictly, and for linters."""
+"""Version 2's document as strictly checked TypeScript types, and under two linters."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def run(program, *arguments, **environment):
 
 @pytest.fixture
 def document(service, tmp_path):
-    """Return version 2's document as a file."""
+    """Save version 2's document; return the file's path."""
     path = tmp_path / "v2.json"
     path.write_bytes(service.request("GET", "/openapi/v2.json").data)
     return path
 
 
 @pytest.mark.typescript
-def test_a_typed_client_compiles_strictly_and_gets_what_its_types_say(service, document):
+def test_a_typed_client_compiles_strictly_and_receives_what_its_types_promise(service, document):
     source = BUILD / "morning"
     source.mkdir(exist_ok=True)
     (source / "package.json").write_text('{"type": "module"}')
@@ -70,7 +70,7 @@ def test_a_typed_client_compiles_strictly_and_gets_what_its_types_say(service, d
 
 
 @pytest.mark.linters
-def test_linters_miss_only_what_is_the_shops_to_name(document):
+def test_linters_miss_only_the_contact_and_license_which_each_shop_chooses(document):
     (BUILD / "spectral.yaml").write_text('extends: ["spectral:oas"]\n')
     _, found = run("spectral", "lint", "-r", BUILD / "spectral.yaml", "-f", "json", "-q", document)
     assert [each["code"] for each in json.loads(found[found.index("[") :])] == ["info-contact"]

@@ -32,7 +32,7 @@ def trail(store):
 
 
 def local(store, receiver, added_by, *events):
-    """Add a receiver of this computer, as only the terminal may, but as if a key had."""
+    """Add a local receiver, which only the command can, and attribute it to a key."""
     arguments = [each for event in events for each in ("--event", event)]
     done = command(store, "webhooks", "add", receiver.url, "--allow-private", *arguments)
     assert done.exit_code == 0, done.stderr
@@ -40,7 +40,7 @@ def local(store, receiver, added_by, *events):
     return f"{HOOKS}/1"
 
 
-def test_an_added_webhook_shows_its_secret_once_and_who_added_it(store, integrator):
+def test_a_new_webhook_shows_its_secret_once_and_who_added_it(store, integrator):
     sent = {"json": {"url": PUBLIC, "events": ["order.shipped", "order.placed"]}}
     sent["headers"] = {"Idempotency-Key": "once"}
     first, again = integrator.post(HOOKS, **sent), integrator.post(HOOKS, **sent)
@@ -96,7 +96,7 @@ def test_only_a_public_address_can_be_added_over_the_api(store, owner, url, word
     assert owner.get(HOOKS).get_json() == {"webhooks": []}
 
 
-def test_a_key_sees_only_the_webhooks_that_it_added_and_admin_all(store, owner, integrator):
+def test_a_key_sees_only_the_webhooks_that_it_added_and_an_admin_key_all(store, owner, integrator):
     assert command(store, "webhooks", "add", PUBLIC).exit_code == 0
     other = store.client(scopes=("webhooks",))
     assert integrator.post(HOOKS, json={"url": PUBLIC}).status_code == 201
@@ -133,7 +133,7 @@ def test_a_webhook_is_paused_and_resumed(store, owner):
     assert (resumed["state"], resumed["waiting"], "since" in resumed) == ("active", 0, False)
 
 
-def test_a_ping_says_what_the_receiver_answered(store, integrator, receiver):
+def test_a_ping_reports_the_receivers_answer(store, integrator, receiver):
     path = local(store, receiver, integrator)
     assert integrator.post(f"{path}/ping").get_json()["status"] == 204
     receiver.answering = answer_with(503)
@@ -177,7 +177,7 @@ def test_deliveries_come_in_pages_newest_first_and_an_event_is_sent_again(
     assert end == {"deliveries": [], "next": rest["next"], "more": False}
 
 
-def test_a_key_without_admin_adds_eight_webhooks_and_leaves_the_places_of_others(
+def test_a_key_without_admin_can_add_eight_webhooks_and_other_keys_their_own(
     store, owner, integrator
 ):
     for _ in range(8):
@@ -197,7 +197,7 @@ def test_a_33rd_webhook_is_refused(owner):
     assert_error(owner.post(HOOKS, json={"url": PUBLIC}), 409, "too_many_webhooks")
 
 
-def test_an_integrators_morning_needs_no_terminal(store, owner):
+def test_an_integrator_can_set_up_everything_without_a_terminal(store, owner):
     issued = owner.post(
         "/v2/keys",
         json={"name": "web shop", "plan": "pro", "scopes": ["read", "write", "webhooks"]},

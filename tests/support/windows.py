@@ -48,14 +48,14 @@ _BY_REASON = {
         test_a_connection_is_never_opened_to_another_file_in_the_place_of_this_one
         test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database
         test_a_fault_is_logged_once_with_its_cause_and_its_end
-        test_a_database_that_is_gone_rejects_everything_until_it_is_back
-        test_when_the_key_cannot_be_looked_up_nothing_is_counted
-        test_without_a_key_there_is_nothing_to_look_up
-        test_readiness_fails_as_any_request_but_is_no_api_response
-        test_a_database_that_is_gone_is_reported_and_the_rest_as_ever
+        test_a_missing_database_rejects_every_request_until_it_is_back
+        test_a_request_whose_key_cannot_be_looked_up_is_not_counted
+        test_requests_without_a_well_formed_key_need_no_database
+        test_readiness_fails_with_the_same_error_but_without_the_api_headers
+        test_a_missing_database_is_reported_and_other_metrics_stay
         test_an_unavailable_database_is_logged_once_and_waited_for
         test_so_does_an_internal_error_or_an_outage
-        test_readers_that_take_nothing_occupy_no_thread_and_a_removed_file_is_sent
+        test_readers_that_stall_occupy_no_thread_and_a_removed_file_is_still_sent
     """,
     PATHS: """
         test_it_is_the_one_that_works_as_the_service_was_started
