@@ -1,4 +1,4 @@
-"""The service starts at boot, or at log-in: what systemd and launchd are told."""
+"""Starting the service at boot or login, through systemd, launchd or Windows' task scheduler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.machine import installed
 from tests.support.service import ROOT
 
 COMMAND = [sys.executable, "-P", "-m", "orders"]
-# All that a unit gives a meaning to.
+# Every character with a special meaning in a unit.
 AWKWARD = 'Hans\' shop, 100% $HOME "x" \\y'
 
 
@@ -31,14 +31,14 @@ def home(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def told(home, monkeypatch):
-    """Programs of the system that do nothing but note how they are called; return the notes.
+def calls(home, monkeypatch):
+    """Replace the system's programs by ones that only record their calls; return the records.
 
-    Those in `told.refuses` fail. Those in `told.hangs` never end; what those in `told.leaves` start
-    goes on with their output.
+    Programs in `calls.refuses` fail, those in `calls.hangs` never end, and those in `calls.leaves`
+    leave a child running that keeps their output open.
     """
 
-    class Notes(list):
+    class Calls(list):
         refuses, hangs, leaves = home / "refuses", home / "hangs", home / "leaves"
 
         def read(self):
@@ -59,7 +59,7 @@ def told(home, monkeypatch):
         )
         program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return Notes()
+    return Calls()
 
 
 @pytest.fixture
@@ -73,20 +73,20 @@ def on_linux(monkeypatch):
 
 
 def lines(path):
-    """Return what each line of a unit sets, unquoted as systemd does."""
+    """Return the values of a unit's lines by name, unquoted as systemd does."""
     pairs = (line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
     return {name: shlex.split(words.replace("%%", "%")) for name, words in pairs}
 
 
 @pytest.mark.usefixtures("on_linux")
-def test_systemd_gets_a_unit_of_this_program_and_folder_and_starts_it(home, told):
+def test_systemd_gets_a_unit_for_this_program_and_folder_and_starts_it(home, calls):
     said = system.install_at_boot(COMMAND, home / AWKWARD)
     unit = lines(home / ".config/systemd/user/store-orders.service")
     assert unit["ExecStart"] == [f":{COMMAND[0]}", *COMMAND[1:]]
     assert f"ORDERS_INSTANCE={home / AWKWARD}" in unit["Environment"]
     assert unit["NotifyAccess"] == ["all"]
     assert (unit["Restart"], unit["RestartSec"]) == (["always"], ["5"])
-    assert told.read() == [
+    assert calls.read() == [
         "systemctl --user daemon-reload",
         "systemctl --user daemon-reload",
         "systemctl --user enable store-orders",
@@ -98,33 +98,33 @@ def test_systemd_gets_a_unit_of_this_program_and_folder_and_starts_it(home, told
 
 
 @pytest.mark.usefixtures("on_linux")
-def test_it_is_said_where_it_can_start_only_when_the_user_logs_in(home, told):
-    told.refuses.write_text("loginctl --no-ask-password")
+def test_a_service_that_can_only_start_at_login_is_reported(home, calls):
+    calls.refuses.write_text("loginctl --no-ask-password")
     said = system.install_at_boot(COMMAND, home)
     assert 'sudo loginctl enable-linger "$USER"' in said
     assert "when the computer does" not in said
 
 
 @pytest.mark.usefixtures("on_linux")
-def test_installing_and_removing_again_do_no_harm(home, told):
+def test_installing_and_removing_twice_does_no_harm(home, calls):
     system.install_at_boot(COMMAND, home / "one")
     system.install_at_boot(COMMAND, home / "two")
     unit = home / ".config/systemd/user/store-orders.service"
     assert f"ORDERS_INSTANCE={home}/two" in lines(unit)["Environment"]
-    told.read()
+    calls.read()
     assert str(unit) in system.remove_at_boot()
     assert not unit.exists()
-    assert told.read() == [
+    assert calls.read() == [
         "systemctl --user disable --now store-orders",
         "systemctl --user daemon-reload",
     ]
     assert system.remove_at_boot().startswith("Nothing to remove")
-    assert told.read() == []
+    assert calls.read() == []
 
 
 @pytest.mark.usefixtures("on_linux")
-def test_without_systemd_nothing_is_written_and_cron_is_named(home, told):
-    told.refuses.write_text("systemctl --user")
+def test_without_systemd_nothing_is_written_and_cron_is_named(home, calls):
+    calls.refuses.write_text("systemctl --user")
     with pytest.raises(OSError, match=r"systemctl says no.*crontab") as raised:
         system.install_at_boot(COMMAND, home / AWKWARD)
     line = str(raised.value).partition("@reboot ")[2]
@@ -133,17 +133,17 @@ def test_without_systemd_nothing_is_written_and_cron_is_named(home, told):
 
 
 @pytest.mark.usefixtures("on_linux")
-def test_a_program_that_never_ends_is_not_waited_for_for_ever(home, told, monkeypatch):
+def test_a_program_that_hangs_is_given_up_after_a_time_limit(home, calls, monkeypatch):
     monkeypatch.setattr(at_boot, "PATIENCE_SECONDS", 0.1)
-    told.hangs.write_text("systemctl --user")
+    calls.hangs.write_text("systemctl --user")
     with pytest.raises(OSError, match=r"daemon-reload` has not ended within 0.1 s.*Try again"):
         system.install_at_boot(COMMAND, home)
 
 
 @pytest.mark.usefixtures("on_linux")
-def test_what_a_program_starts_is_not_waited_for(home, told, monkeypatch):
+def test_a_programs_children_are_not_waited_for(home, calls, monkeypatch):
     monkeypatch.setattr(at_boot, "PATIENCE_SECONDS", 10)
-    told.leaves.write_text("systemctl --user")
+    calls.leaves.write_text("systemctl --user")
     try:
         assert "is installed" in system.install_at_boot(COMMAND, home)
     finally:
@@ -152,7 +152,7 @@ def test_what_a_program_starts_is_not_waited_for(home, told, monkeypatch):
 
 
 @pytest.mark.usefixtures("on_macos")
-def test_launchd_gets_an_agent_of_this_program_and_folder(home, told):
+def test_launchd_gets_an_agent_for_this_program_and_folder(home, calls):
     folder = home / AWKWARD
     said = system.install_at_boot(COMMAND, folder)
     path = home / "Library/LaunchAgents/store-orders.plist"
@@ -164,20 +164,20 @@ def test_launchd_gets_an_agent_of_this_program_and_folder(home, told):
     }
     assert (agent["RunAtLoad"], agent["KeepAlive"], agent["Umask"]) == (True, True, 0o077)
     assert agent["ProcessType"] == "Interactive"
-    # Nothing cuts this one off.
+    # The program limits the size of its own log, but not of this file.
     assert agent["StandardErrorPath"] == f"{folder}/crashes.txt"
-    assert told.read() == [f"launchctl bootstrap gui/{os.getuid()} {path}"]
+    assert calls.read() == [f"launchctl bootstrap gui/{os.getuid()} {path}"]
     assert f"{folder}/log.txt" in said
 
 
 @pytest.mark.usefixtures("on_macos")
-def test_an_agent_is_replaced_once_the_one_before_has_ended(home, told):
-    told.refuses.write_text("launchctl print")  # it knows none of that name any more
+def test_an_agent_is_replaced_once_the_previous_one_has_ended(home, calls):
+    calls.refuses.write_text("launchctl print")  # no such agent is loaded any more
     system.install_at_boot(COMMAND, home / "one")
-    told.read()
+    calls.read()
     system.install_at_boot(COMMAND, home / "two")
-    calls = [each.split()[1] for each in told.read()]
-    assert calls == ["bootout", "print", "bootstrap"]
+    recorded = [each.split()[1] for each in calls.read()]
+    assert recorded == ["bootout", "print", "bootstrap"]
     path = home / "Library/LaunchAgents/store-orders.plist"
     assert str(path) in system.remove_at_boot()
     assert not path.exists()
@@ -185,8 +185,8 @@ def test_an_agent_is_replaced_once_the_one_before_has_ended(home, told):
 
 
 @pytest.mark.usefixtures("on_macos")
-def test_where_launchd_refuses_nothing_is_left_and_it_is_said_what_to_do(home, told):
-    told.refuses.write_text("launchctl bootstrap")
+def test_if_launchd_refuses_nothing_is_left_behind_and_the_message_says_what_to_do(home, calls):
+    calls.refuses.write_text("launchctl bootstrap")
     with pytest.raises(OSError, match=r"launchctl says no.*Log in at the computer itself"):
         system.install_at_boot(COMMAND, home)
     assert not list((home / "Library/LaunchAgents").iterdir())
@@ -194,15 +194,15 @@ def test_where_launchd_refuses_nothing_is_left_and_it_is_said_what_to_do(home, t
 
 @pytest.mark.usefixtures("on_macos")
 @pytest.mark.parametrize("place", ["Desktop", "Documents", "Downloads"])
-def test_it_is_said_where_macos_may_refuse_a_service_its_files(home, told, place):
-    told.refuses.write_text("launchctl print")
+def test_a_folder_that_macos_may_deny_the_service_is_reported(home, calls, place):
+    calls.refuses.write_text("launchctl print")
     hint = f"macOS may deny it access to {home / place}"
     assert hint in system.install_at_boot(COMMAND, home / place / "store/instance")
     assert hint in system.install_at_boot([str(home / place / "store-orders")], home)
     assert "macOS" not in system.install_at_boot(COMMAND, home / "store/instance")
 
 
-# A user's systemd, which runs only where the whole system seems to run on systemd.
+# A systemd for the user, which only runs if the whole system appears to run on systemd.
 WITH_SYSTEMD = """
 mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system
 {systemd} --user > "$HOME/systemd.log" 2>&1 &
@@ -227,7 +227,7 @@ def main_process():
 def wait_until_active(but=""):
     ends = time.monotonic() + 60
     while asked("is-active") != "active" or main_process() == but:
-        assert time.monotonic() < ends, "not within a minute"
+        assert time.monotonic() < ends, "it did not become active within a minute"
         time.sleep(0.1)
 
 for _ in range(2):
@@ -243,7 +243,7 @@ print(asked("is-active"), asked("is-enabled"))
 
 
 @pytest.mark.slow
-def test_a_real_systemd_starts_it_after_a_crash_again_and_ends_it(home):
+def test_a_real_systemd_restarts_it_after_a_crash_and_stops_it(home):
     systemd = installed("/lib/systemd/systemd", package="systemd")
     (home / "run").mkdir(mode=0o700)
     folder = home / AWKWARD
@@ -286,21 +286,21 @@ sys.exit("/Query" in arguments and not (home / "task.xml").exists())
 
 
 @pytest.fixture
-def on_windows(told, home, monkeypatch):
+def on_windows(calls, home, monkeypatch):
     monkeypatch.setattr("platform.system", lambda: "Windows")
     program = home / "bin" / "schtasks"
     program.write_text(SCHTASKS.format(python=sys.executable, home=str(home)))
     program.chmod(0o700)
-    return told
+    return calls
 
 
 def task(home):
-    """Return what a scheduled task is to do, by the names of its elements."""
+    """Return the texts of a scheduled task by the names of their elements."""
     elements = ET.parse(home / "task.xml").iter()
     return {each.tag.partition("}")[2]: each.text for each in elements}
 
 
-def test_windows_gets_a_task_of_this_program_and_folder_and_runs_it(home, on_windows):
+def test_windows_gets_a_task_for_this_program_and_folder_and_runs_it(home, on_windows):
     folder = Path("C:\\A & B")
     said = system.install_at_boot(["C:\\my shop\\python.exe", "-m", "orders"], folder)
     made = task(home)
@@ -310,7 +310,7 @@ def test_windows_gets_a_task_of_this_program_and_folder_and_runs_it(home, on_win
         f'&& "C:\\my shop\\python.exe" -m orders >> "{folder / "crashes.txt"}" 2>&1"'
     )
     assert (made["LogonType"], made["ExecutionTimeLimit"]) == ("S4U", "PT0S")
-    # So it starts again after it has ended. RestartOnFailure doesn't do that.
+    # This restarts it after it has ended, which RestartOnFailure does not.
     assert (made["Interval"], made["MultipleInstancesPolicy"]) == ("PT1M", "IgnoreNew")
     assert "RestartOnFailure" not in made
     assert "It starts when the computer does." in said
@@ -325,7 +325,7 @@ def test_windows_gets_a_task_of_this_program_and_folder_and_runs_it(home, on_win
     ]
 
 
-def test_who_is_no_administrator_has_it_started_at_sign_in(home, on_windows):
+def test_without_administrator_rights_the_task_starts_at_sign_in(home, on_windows):
     on_windows.refuses.touch()
     said = system.install_at_boot(COMMAND, home)
     made = task(home)
@@ -335,7 +335,7 @@ def test_who_is_no_administrator_has_it_started_at_sign_in(home, on_windows):
     assert "as an administrator" in said
 
 
-def test_a_percent_sign_which_a_task_cannot_have_is_refused(home, on_windows):
+def test_a_folder_with_a_percent_sign_is_rejected_as_a_task_cannot_have_one(home, on_windows):
     with pytest.raises(OSError, match="has a % in its name"):
         system.install_at_boot(COMMAND, home / "100%")
     assert on_windows.read() == []

@@ -81,7 +81,7 @@ def test_each_act_is_listed_with_its_time_and_user_and_without_secrets(store, cl
     assert not [each for each in (*secrets, "token") if each in table + json.dumps(listed)]
 
 
-def test_what_fails_or_changes_nothing_is_not_listed(store):
+def test_commands_that_fail_or_change_nothing_are_not_listed(store):
     command(store, "keys", "issue", "shop", "--plan", "pro")
     command(store, "keys", "revoke", 1)
     before = acts(store)
@@ -103,7 +103,7 @@ def test_lifting_a_ban_is_listed(store, clock):
     assert acts(store) == [("key.unbanned", f"key {key_id} (test)")]
 
 
-def test_a_webhook_that_the_service_pauses_is_listed_as_its_act(store, client, hooks, receiver):
+def test_a_webhook_paused_by_the_service_is_listed_as_its_act(store, client, hooks, receiver):
     hooks.add(receiver.url)
     receiver.answering = answer_with(410)
     client.place()
@@ -121,7 +121,7 @@ def test_the_key_of_a_demo_is_listed(store, clock):
     ]
 
 
-def test_an_empty_trail_is_said_to_be(store):
+def test_an_empty_trail_is_reported(store):
     done = command(store, "audit")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "Nothing has been done" in done.stderr
@@ -165,13 +165,13 @@ def test_a_restore_keeps_what_was_done_since_the_backup_and_is_listed(store, clo
     ("caller", "who"),
     [("daemon", f"daemon as {WHO}"), (WHO, WHO), ("", WHO), ("nobody at all: key.issued", WHO)],
 )
-def test_who_called_sudo_is_listed_with_the_user_that_it_acted_as(store, monkeypatch, caller, who):
+def test_the_caller_of_sudo_is_listed_with_the_user_acted_as(store, monkeypatch, caller, who):
     monkeypatch.setenv("SUDO_USER", caller)
     command(store, "keys", "issue", "shop", "--plan", "pro")
     assert trail(store)[0]["who"] == who
 
 
-def test_changes_by_other_ways_than_commands_name_who_made_them(store, clock):
+def test_changes_over_http_name_the_key_that_made_them(store, clock):
     owner_id, _ = store.issue(name="the owner")
     with store.database.write() as connection:
         owner = key_store.get(connection, owner_id)

@@ -1,4 +1,4 @@
-"""A start for a person: the first key, the console in a browser, the command that issues a key."""
+"""A start by a person: the first key, the console in a browser, the command that issues a key."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ HANDOVER = "/console/key"
 
 @pytest.fixture
 def desk(tmp_path):
-    """A person's home, with a browser that notes its command line and keeps what it opened."""
+    """A person's home, with a browser that records its command line and the page it opens."""
 
     class Desk:
         home = tmp_path
         instance = tmp_path / "instance"
 
         def opened(self):
-            """Return the command line of the browser that a start has opened, once it has."""
+            """Wait until a start has opened the browser; return the browser's command line."""
             wait_until((tmp_path / "command").exists)
             return (tmp_path / "command").read_bytes().rstrip(b"\0").decode().split("\0")
 
@@ -47,7 +47,7 @@ def desk(tmp_path):
             return re.findall(r"#key=(\w+)", self.page())[0]
 
         def pages(self):
-            """Return the pages that wait to be opened."""
+            """Return the pages that have not been opened yet."""
             return list(tmp_path.glob("store-orders-opens-*.html"))
 
     browser = tmp_path / "browser"
@@ -89,7 +89,7 @@ def test_a_first_start_makes_one_key_prints_it_once_and_opens_the_console(desk, 
         assert target == page.as_uri()
         assert S_IMODE(page.stat().st_mode) == 0o600
         assert f'url={service.url}/#key={desk.code()}"' in desk.page()
-        # Neither what others see of processes nor the page has the key, and the log not the code.
+        # The process list shows neither the key nor the code, and the page does not show the key.
         assert key not in desk.page() + " ".join(desk.opened())
         assert desk.code() not in " ".join(desk.opened())
         taken = service.request("POST", HANDOVER, body=desk.code())
@@ -99,13 +99,13 @@ def test_a_first_start_makes_one_key_prints_it_once_and_opens_the_console(desk, 
         assert desk.pages() == []
     for secret in (key, desk.code()):
         assert secret not in "".join(service.log)
-    # Of what is on the disk, only the hash knows it.
+    # Only the key's hash is on the disk.
     kept = b"".join(path.read_bytes() for path in desk.instance.iterdir() if path.is_file())
     assert key.encode() not in kept
     assert apikeys.digest(key) in kept
 
 
-def test_a_later_start_makes_no_key_and_opens_the_console_alone(desk, forks):
+def test_a_later_start_makes_no_key_and_only_opens_the_console(desk, forks):
     with started(desk, forks) as service:
         service.issue()
     with started(desk, forks, "--open") as service:
@@ -131,7 +131,7 @@ def test_a_second_start_opens_the_console_of_the_first(desk, forks):
         assert (refused.returncode, "Another service uses" in refused.stderr) == (2, True)
 
 
-def test_a_page_that_nobody_took_goes_with_the_service_or_the_next_start(desk, forks):
+def test_an_unopened_page_is_removed_by_a_stop_or_the_next_start(desk, forks):
     with started(desk, forks, "--open"):
         desk.opened()
         assert len(desk.pages()) == 1
@@ -145,7 +145,7 @@ def test_a_page_that_nobody_took_goes_with_the_service_or_the_next_start(desk, f
 
 
 @pytest.mark.parametrize("browser", ["/nowhere/browser %s", "false %s", "w3m"])
-def test_where_no_browser_opens_the_service_runs_and_says_its_address(desk, forks, browser):
+def test_if_no_browser_opens_the_service_runs_and_logs_its_address(desk, forks, browser):
     folder = desk.home / "bin"
     folder.mkdir()
     (folder / "w3m").write_text(f"#!/bin/sh\ntouch {desk.home}/text\n")
@@ -177,7 +177,7 @@ def test_a_key_that_cannot_be_shown_is_not_made(store, monkeypatch):
     assert first_start.issue_first_key(store.shop) is not None
 
 
-def test_of_starts_at_the_same_time_one_makes_the_key(store, capsys):
+def test_of_concurrent_starts_only_one_makes_the_key(store, capsys):
     made, threads = [], []
     for _ in range(8):
         issue = lambda: made.append(first_start.issue_first_key(store.shop))  # noqa: E731
@@ -192,14 +192,14 @@ def test_of_starts_at_the_same_time_one_makes_the_key(store, capsys):
     assert store.rows("SELECT prefix FROM api_keys")[0]["prefix"] == key[:8]
 
 
-# The handing over.
+# Handing the key over to the browser.
 
 
 def take(store, code):
     return store.anonymous().post(HANDOVER, data=code)
 
 
-def test_a_code_is_good_for_one_browser_and_for_a_while(store):
+def test_a_code_works_once_and_for_a_limited_time(store):
     done = []
     code = handover.offer(store.app, store.clock.run, "sok_one", lambda: done.append(1))
     for wrong in ("", code[:-1], f"{code} ", "é", code.upper()):
@@ -233,7 +233,7 @@ SECRET = apikeys.generate()
         ("https://[::1]/v1", None),
     ],
 )
-def test_a_phone_gets_a_code_only_for_an_encrypted_address_of_others(make_store, base, address):
+def test_a_phone_gets_a_code_only_for_an_https_address_that_it_can_reach(make_store, base, address):
     store = make_store(base_url=base)
     _, secret = store.issue()
     answer = store.anonymous().post("/console/phone", data=secret)
@@ -247,14 +247,14 @@ def test_a_phone_gets_a_code_only_for_an_encrypted_address_of_others(make_store,
     ["", "sok_", SECRET[:-1], f"{SECRET}\n", "é", "a" * 70_000],
     ids=["nothing", "beginning", "cut", "line", "letter", "long"],
 )
-def test_what_is_no_key_is_not_kept_for_a_phone(store, body):
+def test_a_malformed_key_is_not_accepted_for_a_phone(store, body):
     assert store.anonymous().post("/console/phone", data=body.encode()).status_code == 400
 
 
-def test_a_key_waits_for_its_newest_code_whatever_others_ask_for(make_store):
+def test_a_keys_newest_code_stays_valid_however_many_invalid_requests_arrive(make_store):
     store = make_store(base_url="https://192.168.1.20/v1")
     codes = [handover.offer(store.app, store.clock.run, secret) for secret in ("one", "two", "two")]
-    # As any page that the shop's browser shows can send it.
+    # Any page in the shop's browser can send such requests.
     for _ in range(40):
         answer = store.anonymous().post("/console/phone", data=apikeys.generate())
         assert (answer.status_code, answer.json["code"]) == (401, "invalid_api_key")
@@ -292,7 +292,9 @@ def test_the_command_that_a_start_prints_issues_a_key_for_that_service(tmp_path,
         ),
     ],
 )
-def test_it_is_the_one_that_works_as_the_service_was_started(started, typed, tmp_path, monkeypatch):
+def test_the_printed_command_runs_the_way_the_service_was_started(
+    started, typed, tmp_path, monkeypatch
+):
     (tmp_path / "bin").mkdir()
     (tmp_path / "found").mkdir()
     for name in ("bin/python", "bin/flask", "found/store-orders", "app.py"):
@@ -306,14 +308,14 @@ def test_it_is_the_one_that_works_as_the_service_was_started(started, typed, tmp
     assert first_start.issuing_command(elsewhere) == f"ORDERS_INSTANCE='/my shop' {typed}"
 
 
-def test_a_quoted_word_reaches_a_program_from_the_systems_shell_as_it_is():
+def test_a_quoted_word_passes_unchanged_through_the_systems_shell():
     word = '{"petId": 7, "reference": "Max"}'
     show = f'"{sys.executable}" -c "import sys; print(sys.argv[1])" {system.quoted(word)}'
     done = subprocess.run(show, shell=True, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == word
 
 
-# Who starts it.
+# A person or a supervisor.
 
 
 @pytest.mark.parametrize(
@@ -340,7 +342,7 @@ def test_a_double_click_opens_the_console_and_a_supervisor_does_not(
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_why_it_cannot_start_is_seen_before_a_double_clicks_window_closes(is_own, monkeypatch):
+def test_the_window_of_a_double_click_stays_open_until_its_error_is_read(is_own, monkeypatch):
     shown = []
     monkeypatch.setattr("click.echo", lambda message, **_: shown.append(message))
     monkeypatch.setattr("click.pause", lambda info, **_: shown.append(info))
@@ -357,19 +359,21 @@ def test_why_it_cannot_start_is_seen_before_a_double_clicks_window_closes(is_own
 # At boot.
 
 
-def test_at_boot_names_the_service_its_folder_and_how_to_undo_it(store, monkeypatch):
-    told = []
-    monkeypatch.setattr("orders.system.install_at_boot", lambda *each: told.append(each) or "Done.")
+def test_at_boot_installs_this_service_and_folder_and_says_how_to_undo_it(store, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "orders.system.install_at_boot", lambda *each: calls.append(each) or "Done."
+    )
     monkeypatch.setattr("orders.system.remove_at_boot", lambda: "Undone.")
     monkeypatch.setenv("ORDERS_PORT", "8081")
     done = command(store, "at-boot")
-    assert told == [(installation.service_command(), store.settings.instance)]
+    assert calls == [(installation.service_command(), store.settings.instance)]
     assert done.stderr.startswith("Done.\nUndo: store-orders at-boot --remove\n")
     assert "It does not get ORDERS_PORT from this shell's environment" in done.stderr
     assert command(store, "at-boot", "--remove").stderr == "Undone.\n"
 
 
-def test_what_starts_at_boot_runs_from_any_folder_and_opens_nothing(tmp_path, monkeypatch):
+def test_the_command_run_at_boot_works_in_any_folder_and_opens_no_browser(tmp_path, monkeypatch):
     version = [*installation.service_command(), "--version"]
     done = subprocess.run(version, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Store Orders")

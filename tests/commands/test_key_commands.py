@@ -22,11 +22,11 @@ from tests.support.databases import DATABASES
 from tests.support.service import ROOT, run_flask
 from tests.support.stores import Store, assert_error
 
-# Commands make stores by themselves.
+# Commands create stores by themselves.
 pytestmark = pytest.mark.usefixtures("databases")
 
 LIST = "/v1/store/orders"
-# Changes are in force within a second; this is less.
+# Less than a second, in which changes take effect.
 SOON = 0.85
 
 
@@ -51,7 +51,7 @@ def listed(store):
 
 
 def policy(response):
-    """Return the figures of both windows, from RateLimit-Policy."""
+    """Return the limits of both windows, from RateLimit-Policy."""
     return tuple(map(int, re.findall(r"q=(\d+)", response.headers["RateLimit-Policy"])))
 
 
@@ -63,7 +63,7 @@ def left(response):
 # issue
 
 
-def test_an_issued_key_is_printed_alone_and_may_read_and_write(store):
+def test_only_the_issued_key_is_printed_and_it_can_read_and_write(store):
     done = command(store, "keys", "issue", "Zoo Linz", "--plan", "pro")
     assert re.fullmatch(r"sok_[0-9A-Za-z]{38}\n", done.stdout)
     assert "Zoo Linz" in done.stderr
@@ -74,7 +74,7 @@ def test_an_issued_key_is_printed_alone_and_may_read_and_write(store):
     assert policy(client.get(LIST)) == (300, 10_000)
 
 
-def test_a_key_has_the_figures_of_its_plan_or_its_own(make_store):
+def test_a_key_has_the_limits_of_its_plan_or_its_own(make_store):
     store = make_store(plans={**DEFAULT_PLANS, "gold": Plan("gold", 7, 70)})
     assert policy(issue(store, "goldie", "--plan", "gold").get(LIST)) == (7, 70)
     figures = ["--per-minute", "5000", "--per-day", "2000000"]
@@ -109,7 +109,7 @@ PLANS = ", ".join(DEFAULT_PLANS)
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else value,
 )
-def test_a_key_that_makes_no_sense_is_not_issued(store, arguments, words):
+def test_a_key_with_invalid_options_is_not_issued(store, arguments, words):
     assert words in rejected(store, "keys", "issue", *arguments)
     assert listed(store) == []
 
@@ -125,7 +125,7 @@ def test_a_key_passed_by_mistake_is_not_repeated(store):
 # list
 
 
-def test_list_gives_exactly_the_documented_fields(store):
+def test_list_returns_exactly_the_documented_fields(store):
     client = issue(store, "Zoo", "--plan", "pro", "--scope", "read", "--expires", "2")
     (key,) = listed(store)
     assert list(key.items()) == [
@@ -158,7 +158,7 @@ def banned(store):
     return client
 
 
-def test_list_shows_use_ban_and_revocation(store, clock, banned):
+def test_list_shows_last_use_ban_and_revocation(store, clock, banned):
     store.shop.keyring.flush()
     clock.advance(61)
     run(store, "revoke", banned.key_id)
@@ -172,7 +172,7 @@ def test_list_shows_use_ban_and_revocation(store, clock, banned):
     assert listed(store)[0]["bannedUntil"] is None
 
 
-def test_the_list_for_people_has_a_line_a_key(store):
+def test_the_list_for_people_has_one_line_per_key(store):
     clients = [issue(store, name, "--plan", "pro") for name in ("Zoo", "Café", "Café")]
     head, *lines = run(store, "list").splitlines()
     assert head.split() == list(listed(store)[0])
@@ -191,7 +191,7 @@ def test_an_empty_list_says_how_to_issue_a_key(store):
 # revoke, unban, plan, rotate
 
 
-def test_a_revoked_key_stops_working_within_a_second_for_good(store, clock):
+def test_a_revoked_key_stops_working_for_good_within_a_second(store, clock):
     client = store.client()
     client.get(LIST)
     assert (
@@ -200,7 +200,7 @@ def test_a_revoked_key_stops_working_within_a_second_for_good(store, clock):
     clock.advance(SOON)
     assert_error(client.get(LIST), 401, "invalid_api_key")
     run(store, "revoke", client.key_id)
-    assert listed(store)[0]["revoked"] == "2026-12-01T12:00:00.000Z"  # still the first time
+    assert listed(store)[0]["revoked"] == "2026-12-01T12:00:00.000Z"  # not the second time
 
 
 def test_unban_lifts_a_ban_within_a_second(store, clock, banned):
@@ -213,7 +213,7 @@ def test_unban_lifts_a_ban_within_a_second(store, clock, banned):
     assert "is not banned" in rejected(store, "keys", "unban", banned.key_id)
 
 
-def test_plan_changes_the_plan_with_new_windows(store, clock):
+def test_plan_changes_the_plan_and_begins_new_windows(store, clock):
     client = issue(store, "shop", "--plan", "free")
     client.get(LIST)
     assert run(store, "plan", client.key_id, "business") == ""
@@ -228,7 +228,7 @@ def test_plan_changes_the_plan_with_new_windows(store, clock):
     assert (key["plan"], key["perMinute"], key["perDay"]) == ("free", 60, 1_000)
 
 
-def test_a_plan_that_makes_no_sense_changes_nothing(store):
+def test_an_invalid_plan_changes_nothing(store):
     client = issue(store, "shop", "--plan", "pro")
     before = listed(store)
     assert PLANS in rejected(store, "keys", "plan", client.key_id, "gold")
@@ -237,7 +237,7 @@ def test_a_plan_that_makes_no_sense_changes_nothing(store):
     assert listed(store) == before
 
 
-def test_rotate_prints_a_new_secret_alone_and_ends_the_old_one(store, clock):
+def test_rotate_prints_only_a_new_secret_and_ends_the_old_one(store, clock):
     client = issue(store, "shop", "--plan", "pro")
     client.get(LIST)
     done = command(store, "keys", "rotate", client.key_id)
@@ -252,7 +252,7 @@ def test_rotate_prints_a_new_secret_alone_and_ends_the_old_one(store, clock):
     assert (key["id"], key["prefix"], key["plan"]) == (client.key_id, new[:8], "pro")
 
 
-def test_rotate_with_grace_leaves_the_old_secret_its_hours(store, clock):
+def test_rotate_with_grace_keeps_the_old_secret_valid_for_those_hours(store, clock):
     client = issue(store, "shop", "--plan", "pro")
     new = run(store, "rotate", client.key_id, "--grace", "2").strip()
     clock.advance(2 * 3_600 - 1)
@@ -302,16 +302,16 @@ def test_a_revoked_or_expired_key_is_not_rotated(store, clock):
         ("seven", "seven"),
     ],
 )
-def test_an_id_of_no_key_is_reported_in_one_line(store, name, key_id, words):
+def test_an_unknown_key_id_is_reported_in_one_line(store, name, key_id, words):
     rest = ["free"] if name == "plan" else []
     assert words in rejected(store, "keys", name, key_id, *rest)
 
 
-# As processes: before the first start, beside a running service.
+# In processes of their own: before the first start, and beside a running service.
 
 
 def environment(instance):
-    """Return the environment of a command over an instance folder."""
+    """Return the environment of a command on an instance folder."""
     path = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"}
     return {**path, **DATABASES.environment(instance), "ORDERS_INSTANCE": str(instance)}
 
@@ -340,7 +340,7 @@ def test_the_first_key_is_issued_before_the_first_start(tmp_path):
 @pytest.mark.parametrize(
     "arguments", [["keys", "issue", "shop", "--plan", "free"], ["orders", "export"]]
 )
-def test_nothing_is_done_where_nobody_would_see_what_is_printed(tmp_path, arguments):
+def test_nothing_is_done_if_standard_output_is_closed(tmp_path, arguments):
     instance = tmp_path / "instance"
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "flask", *arguments],
@@ -365,9 +365,9 @@ def beside(service):
 
 
 def wait_for(service, secret, wanted):
-    """Send requests until one is answered as wanted; return the answer.
+    """Send requests until one gets the status wanted; return the answer.
 
-    That is within a second, unless the machine is busy: by the clock, the tests above prove it.
+    It takes a second at most, unless the machine is busy; the tests above prove it by a set clock.
     """
     ends = time.monotonic() + 60
     while True:
@@ -379,7 +379,7 @@ def wait_for(service, secret, wanted):
 
 
 def issue_beside(store, *plan):
-    """Issue a key on the folder of the running service; return its id and its secret."""
+    """Issue a key in the running service's folder; return its id and secret."""
     secret = run(store, "issue", "test", "--plan", *plan).strip()
     with store.database.read() as connection:
         return key_store.find_by_secret(connection, apikeys.digest(secret)).id, secret

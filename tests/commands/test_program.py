@@ -34,13 +34,13 @@ def test_without_a_command_it_serves_and_its_help_names_every_command():
         (["--demo", "keys", "list"], "--demo is an option of the service, not of a command."),
     ],
 )
-def test_what_it_does_not_know_is_one_line(arguments, words):
+def test_an_unknown_command_or_option_is_reported_in_one_line(arguments, words):
     done = CliRunner().invoke(program, arguments)
     assert (done.exit_code != 0, done.stderr.count("\n"), done.stdout) == (True, 1, "")
     assert words in done.stderr
 
 
-def test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed(tmp_path, forks):
+def test_the_help_of_a_module_that_is_run_shows_the_name_that_was_typed(tmp_path, forks):
     issued = subprocess.run(
         [sys.executable, "-m", "orders", "keys", "issue", "till", "--plan", "pro"],
         cwd=ROOT,
@@ -51,7 +51,7 @@ def test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed(tmp
     )
     assert issued.stdout.startswith("sok_")
     shown = forks.run("app.py", "keys", "list", "--help", instance=tmp_path).stdout
-    words = " ".join(shown.split())  # in lines by the length of the path
+    words = " ".join(shown.split())  # the path's length decides where lines break
     assert f"{Path(sys.executable).name} app.py keys list [OPTIONS]" in words
 
 
@@ -69,13 +69,13 @@ def test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed(tmp
         ("/usr/bin/pytest", "store-orders"),
     ],
 )
-def test_a_hint_says_what_works_where_the_program_was_started(
+def test_a_hint_shows_a_command_that_works_the_way_the_program_was_started(
     started, typed, tmp_path, monkeypatch
 ):
     for name in ("bin/store-orders", "found/python", "found/store-orders"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch(mode=0o755)
-    # As in an environment, whose packages only its own has.
+    # As in a virtual environment, where only its own python has the packages.
     (tmp_path / "bin" / "python").symlink_to("../found/python")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "found"))
@@ -84,19 +84,19 @@ def test_a_hint_says_what_works_where_the_program_was_started(
     assert installation.command("keys list") == f"{typed} keys list"
 
 
-# Where the data are.
+# Where the data is.
 
 
 @pytest.fixture
 def a_package(tmp_path, monkeypatch):
-    """Let this process run a package that was installed; return its user's home."""
+    """Make this process look like an installed package; return its user's home."""
     monkeypatch.setattr(installation, "_IS_CHECKOUT", False)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
 
 
-def test_the_data_of_a_package_are_where_the_system_keeps_a_users(a_package):
+def test_an_installed_package_keeps_its_data_in_the_users_data_folder(a_package):
     folder = a_package / ".local" / "share" / "store-orders"
     assert settings.load({}).instance == Settings().instance == folder
     named = settings.load({"ORDERS_INSTANCE": str(a_package)})
@@ -117,15 +117,15 @@ def test_a_user_without_a_home_has_to_name_a_folder(monkeypatch):
 
 
 @pytest.mark.usefixtures("a_package")
-def test_what_a_package_lacks_is_installed_beside_it(monkeypatch):
+def test_the_hint_for_a_missing_package_fits_the_installation(monkeypatch):
     assert installation.how_to_add("postgres").endswith(" -m pip install 'psycopg[binary]'")
     monkeypatch.setattr(installation, "IS_SINGLE_FILE", True)
     assert "pipx" in installation.how_to_add("postgres")
 
 
 @pytest.mark.parametrize("users_own", [None, "/opt/lib"])
-def test_programs_that_a_single_file_starts_find_the_systems_libraries(users_own, monkeypatch):
-    # As PyInstaller leaves them.
+def test_programs_started_by_the_executable_find_the_systems_libraries(users_own, monkeypatch):
+    # As PyInstaller sets it.
     monkeypatch.setenv("LD_LIBRARY_PATH", "/tmp/_MEIabc")
     if users_own:
         monkeypatch.setenv("LD_LIBRARY_PATH_ORIG", users_own)
@@ -134,7 +134,7 @@ def test_programs_that_a_single_file_starts_find_the_systems_libraries(users_own
 
 
 @pytest.mark.checkout("makes a package of it")
-def test_a_package_takes_all_along_that_git_has_below_the_programs_folders():
+def test_a_package_includes_every_tracked_file_below_the_programs_folders():
     tracked = subprocess.run(
         ["git", "ls-files", "orders", "schemas"],
         cwd=ROOT,
@@ -144,6 +144,6 @@ def test_a_package_takes_all_along_that_git_has_below_the_programs_folders():
     ).stdout.split()
     taken = [each.relative_path for each in WheelBuilder(str(ROOT)).recurse_included_files()]
     assert sorted(taken) == sorted(path for path in tracked if (ROOT / path).exists())
-    # Without an __init__, a folder of that name in the working folder would be in its place.
+    # Without an __init__.py, a folder of that name in the working folder would be imported instead.
     modules = (Path(path) for path in taken if path.endswith(".py"))
     assert {str(path.parent / "__init__.py") for path in modules} <= set(taken)

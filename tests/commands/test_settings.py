@@ -14,7 +14,7 @@ import pytest
 from orders import settings
 from orders.settings import SETTINGS, Plan, Settings, SettingsError
 
-# Values that are written as they are used, in the environment and in config.toml.
+# Values that are written the same way in the environment and in config.toml.
 PLAIN = {
     "host": ["0.0.0.0"],
     "port": [0, 9000, 65_535],
@@ -36,7 +36,7 @@ PLAIN = {
     "log": ["json", "text"],
     "log_file": ["", "log.txt"],
 }
-# Others: the text in the environment, config.toml's, and what becomes of both.
+# Other settings: the text in the environment, the text in config.toml, and the value of both.
 EXAMPLES = [
     *((name, str(each), json.dumps(each), each) for name, some in PLAIN.items() for each in some),
     ("backups", "off", "false", ""),
@@ -111,13 +111,13 @@ def from_environment(tmp_path, **values):
 
 
 def from_config(tmp_path, text, **values):
-    """Load the settings from a config.toml, and an environment beside it."""
+    """Load the settings from a config.toml and an environment."""
     (tmp_path / "config.toml").write_text(text, encoding="utf-8")
     return from_environment(tmp_path, **values)
 
 
 def complaint(load, *arguments, **values):
-    """Return the message about settings that can't be used: one line."""
+    """Return the one-line message about invalid settings."""
     with pytest.raises(SettingsError) as rejected:
         load(*arguments, **values)
     message = str(rejected.value)
@@ -126,17 +126,17 @@ def complaint(load, *arguments, **values):
     return message
 
 
-# The defaults, whose figures `test_documentation` compares with the page of settings.
+# Defaults; `test_documentation` compares their values with the page of settings.
 
 
 @pytest.mark.checkout("its folder is in it")
-def test_the_instance_folder_is_beside_the_program_unless_given():
+def test_the_instance_folder_is_beside_the_program_unless_set():
     root = Path(settings.__file__).resolve().parent.parent
     assert (root / "app.py").exists()
     assert Settings().instance == root / "instance"
 
 
-def test_a_relative_instance_folder_is_one_of_the_working_folder(tmp_path, monkeypatch):
+def test_a_relative_instance_folder_is_relative_to_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert settings.load({"ORDERS_INSTANCE": "here"}).instance == tmp_path / "here"
 
@@ -158,7 +158,7 @@ def test_the_database_is_in_the_instance_folder_or_where_its_setting_says(tmp_pa
         ({"ORDERS_PORT": "81", "ORDERS_BASE_URL": "https://x.example/v1"}, "https://x.example/v1"),
     ],
 )
-def test_the_base_url_follows_host_and_port_unless_given(tmp_path, environment, base_url):
+def test_the_base_url_follows_host_and_port_unless_set(tmp_path, environment, base_url):
     assert from_environment(tmp_path, **environment).base_url == base_url
 
 
@@ -170,7 +170,7 @@ def test_the_settings_are_frozen(tmp_path):
 # Each setting, from both places.
 
 
-def test_there_is_an_example_and_a_bad_value_of_every_setting():
+def test_every_setting_has_an_example_and_an_invalid_value_here():
     assert {name for name, *_ in EXAMPLES} | {"instance"} == set(SETTINGS)
     assert BAD.keys() | {"instance"} == set(SETTINGS)
 
@@ -211,11 +211,11 @@ def test_a_bad_value_is_rejected_with_the_name_of_its_setting(tmp_path, name, te
     ],
     ids=lambda value: value[:30],
 )
-def test_the_message_says_what_would_be_right(tmp_path, name, value, words):
+def test_the_message_describes_valid_values(tmp_path, name, value, words):
     assert words in complaint(from_environment, tmp_path, **{name: value})
 
 
-def test_postgresql_is_chosen_by_its_address(tmp_path):
+def test_postgresql_is_chosen_by_its_url(tmp_path):
     for scheme in ("postgresql+psycopg", "postgresql", "postgres"):
         loaded = from_environment(
             tmp_path, ORDERS_DATABASE_URL=f"{scheme}://db/orders?sslmode=require"
@@ -226,7 +226,7 @@ def test_postgresql_is_chosen_by_its_address(tmp_path):
 
 
 @pytest.mark.checkout("is told of its extras; of a package, see test_program")
-def test_without_a_package_it_is_said_how_to_install_it(tmp_path, monkeypatch):
+def test_the_message_about_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     for name, url, extra in (
         ("ORDERS_DATABASE_URL", "postgresql://db/orders", "postgres"),
@@ -255,7 +255,7 @@ def test_without_a_package_it_is_said_how_to_install_it(tmp_path, monkeypatch):
         ("limits_url", "mysql://:hunter2@db/orders"),
     ],
 )
-def test_a_bad_address_is_rejected_without_showing_the_password_in_it(tmp_path, name, url):
+def test_an_invalid_database_url_is_rejected_without_showing_its_password(tmp_path, name, url):
     variable = f"ORDERS_{name.upper()}"
     for message in (
         complaint(from_environment, tmp_path, **{variable: url}),
@@ -273,7 +273,7 @@ def test_a_password_is_in_no_representation_of_the_settings(tmp_path):
     assert "hunter2" not in repr(Settings(database_url=url, copy_to=url))
 
 
-def test_the_environment_wins(tmp_path):
+def test_the_environment_overrides_config_toml(tmp_path):
     loaded = from_config(tmp_path, 'port = 9000\nlog = "json"', ORDERS_PORT="9001")
     assert (loaded.port, loaded.log) == (9001, "json")
 
@@ -295,7 +295,7 @@ def test_an_unknown_name_in_config_toml_is_an_error(tmp_path, name):
     assert "is not a setting" in message
 
 
-def test_other_programs_names_are_none_of_ours(tmp_path):
+def test_other_programs_variables_are_ignored(tmp_path):
     loaded = from_environment(tmp_path, ORDERSPORT="1", MY_ORDERS_PORT="2", PORT="3")
     assert loaded.port == 8080
 
@@ -342,10 +342,10 @@ def test_a_plan_can_be_added_or_changed(tmp_path):
         ),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_rejected(tmp_path, text):
+def test_an_invalid_plan_is_rejected(tmp_path, text):
     assert "[plans.gold]" in complaint(from_config, tmp_path, text)
 
 
-def test_enterprise_has_no_figures_of_its_own(tmp_path):
+def test_the_enterprise_plan_cannot_be_given_limits(tmp_path):
     text = "[plans.enterprise]\nper_minute = 7\nper_day = 70"
     assert "when a key is issued" in complaint(from_config, tmp_path, text)

@@ -1,4 +1,4 @@
-"""`flask status [--json]`: one screen that says what needs a person, beside the service or not."""
+"""`flask status [--json]`: what needs attention, whether or not the service is running."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ["service", "store", "disk", "backups", "copy", "webhooks", "keys", "fai
 
 @pytest.fixture
 def served(make_store, monkeypatch):
-    """A store as a service has it: locked, with its file of what happened of late."""
+    """A store as a running service has it: locked, with its file of recent events."""
     monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
     store = make_store()
     store.shop.backups.make()
@@ -46,7 +46,7 @@ def status(store, expected):
 
 
 def in_need(store):
-    """Return the names of what needs a person; the screen has the same."""
+    """Return the names of the lines that need attention, after comparing text and JSON."""
     done = command(store, "status")
     lines = done.stdout.splitlines()
     assert [line[2:].split()[0] for line in lines] == NAMES
@@ -60,7 +60,7 @@ def in_need(store):
 pytestmark = pytest.mark.sqlite_only("disks and backups")
 
 
-def test_of_a_service_that_is_well_nothing_needs_a_person(served):
+def test_a_healthy_service_needs_no_attention(served):
     served.client().place().close()
     served.write_status()
     assert in_need(served) == []
@@ -70,7 +70,7 @@ def test_of_a_service_that_is_well_nothing_needs_a_person(served):
     assert (shown["queue"]["requests"], shown["copy"]["secondsBehind"]) == (1, None)
 
 
-def test_without_a_service_it_says_so_and_when_that_was_seen_last(store):
+def test_a_service_that_is_not_running_is_reported(store):
     assert "service" in in_need(store)
     assert "not running" in command(store, "status").stdout
     rejected_store = store.settings.database_path
@@ -78,12 +78,12 @@ def test_without_a_service_it_says_so_and_when_that_was_seen_last(store):
     assert "There is no store" in rejected(store, "status")
 
 
-def test_what_failed_in_the_last_hour_is_counted_with_the_cause(served, caplog):
+def test_failures_of_the_last_hour_are_counted_with_their_cause(served, caplog):
     client = served.client()
     with served.locked():
         for _ in range(2):
             response = client.place()
-            response.close()  # as a server does when it is sent
+            response.close()  # as a server does once it is sent
     assert response.status_code == 503
     served.write_status()
     assert in_need(served) == ["store", "failed"]
@@ -100,7 +100,7 @@ def test_what_failed_in_the_last_hour_is_counted_with_the_cause(served, caplog):
     assert in_need(served) == []
 
 
-def test_warnings_are_shown_and_errors_need_a_person(served):
+def test_warnings_are_shown_and_errors_need_attention(served):
     def emit(level, text):
         served.seen.emit(logging.LogRecord("x", level, "", 0, "%s", (text,), None))
         served.write_status()
@@ -115,7 +115,7 @@ def test_warnings_are_shown_and_errors_need_a_person(served):
     assert in_need(served) == ["failed"]
 
 
-def test_each_trouble_needs_a_person(served, hooks):
+def test_each_problem_needs_attention(served, hooks):
     served.shop.soundness = "damaged"
     hooks.add("http://127.0.0.1:9/")
     hooks.change(endpoints.pause, 1, "it is down", served.clock.now())
@@ -123,7 +123,7 @@ def test_each_trouble_needs_a_person(served, hooks):
     served.clock.advance(400)
     served.write_status()
     assert in_need(served) == ["store", "copy", "webhooks"]
-    served.clock.advance(60)  # in which it writes nothing
+    served.clock.advance(60)  # the file becomes too old
     assert in_need(served) == ["service", "store", "copy", "webhooks"]
 
 
@@ -136,7 +136,7 @@ def test_banned_keys_are_named(served):
     assert (banned["id"], banned["name"]) == (key_id, "test")
 
 
-def test_half_a_file_says_nothing(store):
+def test_a_truncated_status_file_is_ignored(store):
     (store.settings.instance / health.FILE).write_text('{"at"')
     assert health.read(store.settings.instance) == {}
 
@@ -168,7 +168,7 @@ def litestream(path, answer):
         thread.join()
 
 
-def test_a_copy_is_as_far_behind_as_litestream_last_had_everything(clock, tmp_path):
+def test_a_copy_lags_by_the_time_since_litestream_last_confirmed_it(clock, tmp_path):
     copy = ContinuousCopy(tmp_path / "orders.db", clock)
     assert copy.seconds_behind is None
     answer = [(200, b'{"status":"no_change"}')]
@@ -184,5 +184,5 @@ def test_a_copy_is_as_far_behind_as_litestream_last_had_everything(clock, tmp_pa
             copy.tend()
         assert copy.seconds_behind == 20
     clock.advance(10)
-    copy.tend()  # nobody listens
+    copy.tend()  # Litestream is not running
     assert copy.seconds_behind == 30

@@ -1,4 +1,4 @@
-"""Which store a command acts on: the one that the settings name, made only where that is meant."""
+"""Which store a command acts on: the one in the settings, created only where that is intended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.stores import Store
 
 PETS = "id,name,status\n1,Mia,sold\n"
 ORDERS = "petId\n7\n"
-# By command: what makes a store where there is none.
+# Commands that create a missing store, with the content of their file.
 MAKING = {
     ("keys", "issue", "shop", "--plan", "free"): "",
     ("orders", "import", "orders.csv"): ORDERS,
@@ -34,7 +34,7 @@ OTHERS = [
 
 @pytest.fixture
 def nowhere(settings):
-    """A store that was never made."""
+    """A store that was never created."""
     store = Store(settings, SetClock())
     yield store
     store.database.close()
@@ -42,7 +42,7 @@ def nowhere(settings):
 
 @pytest.mark.usefixtures("databases")
 @pytest.mark.parametrize("arguments", MAKING, ids=" ".join)
-def test_what_makes_a_store_where_there_is_none_says_so(nowhere, tmp_path, arguments):
+def test_a_command_that_creates_a_missing_store_says_so(nowhere, tmp_path, arguments):
     *words, last = arguments
     if content := MAKING[arguments]:
         (tmp_path / last).write_text(content)
@@ -57,7 +57,7 @@ def test_what_makes_a_store_where_there_is_none_says_so(nowhere, tmp_path, argum
 
 
 @pytest.mark.sqlite_only("a file in the place of another")
-def test_a_restore_makes_a_store_where_there_is_none_and_says_so(nowhere, empty_database):
+def test_a_restore_that_creates_a_missing_store_says_so(nowhere, empty_database):
     done = command(nowhere, "db", "restore", empty_database)
     assert done.exit_code == 0, done.stderr
     assert "There was no store yet: " in done.stderr
@@ -66,7 +66,7 @@ def test_a_restore_makes_a_store_where_there_is_none_and_says_so(nowhere, empty_
 
 @pytest.mark.usefixtures("databases")
 @pytest.mark.parametrize("arguments", OTHERS)
-def test_all_other_commands_refuse_where_there_is_no_store_and_make_nothing(nowhere, arguments):
+def test_all_other_commands_refuse_without_a_store_and_create_nothing(nowhere, arguments):
     message = rejected(nowhere, *arguments.split())
     assert f"There is no store in {nowhere.database.where}. If it is elsewhere" in message
     assert not nowhere.settings.instance.exists() or not any(nowhere.settings.instance.iterdir())
@@ -80,8 +80,8 @@ def test_a_store_that_is_not_the_default_one_is_named(store, monkeypatch):
     assert "Store:" not in command(store, "keys", "list").stderr
 
 
-def test_the_rehearsal_of_an_upgrade_on_a_copy_leaves_the_server_alone(tmp_path, empty_database):
-    # As where the service's environment is exported: it is what the settings name that counts.
+def test_rehearsing_an_upgrade_on_a_copy_leaves_the_server_alone(tmp_path, empty_database):
+    # As if the service's environment were exported: the store in the settings counts.
     url = "postgresql+psycopg://orders@127.0.0.1:1/orders"
     store = Store(Settings(instance=tmp_path, database_url=url), SetClock())
     (tmp_path / "orders.db").write_bytes(empty_database.read_bytes())
@@ -97,7 +97,7 @@ ISSUE = ["keys", "issue", "shop", "--plan", "free"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beside", ["an upgrade", "the service"])
-def test_commands_that_begin_together_on_a_new_folder_all_work(tmp_path, start, beside):
+def test_commands_started_at_once_on_a_new_folder_all_work(tmp_path, start, beside):
     begun = [
         subprocess.Popen(
             [sys.executable, "-m", "flask", *arguments],

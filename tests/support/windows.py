@@ -58,34 +58,34 @@ _BY_REASON = {
         test_readers_that_stall_occupy_no_thread_and_a_removed_file_is_still_sent
     """,
     PATHS: """
-        test_it_is_the_one_that_works_as_the_service_was_started
-        test_a_hint_says_what_works_where_the_program_was_started
-        test_the_data_of_a_package_are_where_the_system_keeps_a_users
+        test_the_printed_command_runs_the_way_the_service_was_started
+        test_a_hint_shows_a_command_that_works_the_way_the_program_was_started
+        test_an_installed_package_keeps_its_data_in_the_users_data_folder
         test_a_user_without_a_home_has_to_name_a_folder
         test_a_file_that_cannot_be_written_is_rejected
         test_a_file_that_is_not_there_is_reported_in_one_line
         test_one_file_through_two_folders_has_one_service
-        test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed
-        test_programs_that_a_single_file_starts_find_the_systems_libraries
+        test_the_help_of_a_module_that_is_run_shows_the_name_that_was_typed
+        test_programs_started_by_the_executable_find_the_systems_libraries
     """,
     SYSTEMD: """
-        test_systemd_gets_a_unit_of_this_program_and_folder_and_starts_it
-        test_it_is_said_where_it_can_start_only_when_the_user_logs_in
-        test_installing_and_removing_again_do_no_harm
+        test_systemd_gets_a_unit_for_this_program_and_folder_and_starts_it
+        test_a_service_that_can_only_start_at_login_is_reported
+        test_installing_and_removing_twice_does_no_harm
         test_without_systemd_nothing_is_written_and_cron_is_named
-        test_a_program_that_never_ends_is_not_waited_for_for_ever
-        test_what_a_program_starts_is_not_waited_for
-        test_launchd_gets_an_agent_of_this_program_and_folder
-        test_an_agent_is_replaced_once_the_one_before_has_ended
-        test_where_launchd_refuses_nothing_is_left_and_it_is_said_what_to_do
-        test_it_is_said_where_macos_may_refuse_a_service_its_files
-        test_a_copy_is_as_far_behind_as_litestream_last_had_everything
+        test_a_program_that_hangs_is_given_up_after_a_time_limit
+        test_a_programs_children_are_not_waited_for
+        test_launchd_gets_an_agent_for_this_program_and_folder
+        test_an_agent_is_replaced_once_the_previous_one_has_ended
+        test_if_launchd_refuses_nothing_is_left_behind_and_the_message_says_what_to_do
+        test_a_folder_that_macos_may_deny_the_service_is_reported
+        test_a_copy_lags_by_the_time_since_litestream_last_confirmed_it
         test_systemd_is_told_that_it_serves_that_its_loop_runs_and_that_it_stops
         test_the_units_commands_have_its_user_program_and_folder
         test_litestream_copies_the_units_database_as_its_user_and_starts_and_stops_with_it
-        test_windows_gets_a_task_of_this_program_and_folder_and_runs_it
-        test_who_is_no_administrator_has_it_started_at_sign_in
-        test_a_percent_sign_which_a_task_cannot_have_is_refused
+        test_windows_gets_a_task_for_this_program_and_folder_and_runs_it
+        test_without_administrator_rights_the_task_starts_at_sign_in
+        test_a_folder_with_a_percent_sign_is_rejected_as_a_task_cannot_have_one
     """,
     TERMINAL: """
         test_an_export_is_of_one_moment
@@ -106,7 +106,7 @@ _BY_REASON = {
         test_lines_that_find_no_room_are_counted_and_reported_when_the_log_is_read_again
     """,
     USERS: """
-        test_who_called_sudo_is_listed_with_the_user_that_it_acted_as
+        test_the_caller_of_sudo_is_listed_with_the_user_acted_as
         test_a_user_without_a_name_is_listed_by_number
     """,
     ZONES: "test_the_time_zone_of_the_machine_does_not_matter",
@@ -116,15 +116,15 @@ _BY_REASON = {
     """,
     PROGRAMS: """
         test_a_first_start_makes_one_key_prints_it_once_and_opens_the_console
-        test_a_later_start_makes_no_key_and_opens_the_console_alone
+        test_a_later_start_makes_no_key_and_only_opens_the_console
         test_the_demo_is_opened_with_its_own_key
         test_a_second_start_opens_the_console_of_the_first
-        test_a_page_that_nobody_took_goes_with_the_service_or_the_next_start
-        test_where_no_browser_opens_the_service_runs_and_says_its_address
+        test_an_unopened_page_is_removed_by_a_stop_or_the_next_start
+        test_if_no_browser_opens_the_service_runs_and_logs_its_address
         test_without_a_home_the_page_is_in_the_instance_folder
         test_the_command_that_a_start_prints_issues_a_key_for_that_service
         test_no_tracked_file_holds_a_key
-        test_a_package_takes_all_along_that_git_has_below_the_programs_folders
+        test_a_package_includes_every_tracked_file_below_the_programs_folders
         test_a_start_without_a_key_prints_the_command_that_issues_one
         test_a_version_is_released_once_from_a_clean_commit_with_todays_changelog
         test_a_release_runs_all_in_order_and_tags_only_what_passed
