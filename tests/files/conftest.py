@@ -1,4 +1,4 @@
-"""Imports of files into a test's store, or into one that is shared and never changed."""
+"""Imports of files into a test's own store, or into a shared one that never changes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def take(store, tmp_path):
 
 @pytest.fixture
 def rejected_here(store, tmp_path):
-    """Import a file that must be rejected, and nothing of it stored; return the message."""
+    """Import a file; check that it is rejected and nothing is stored; return the message."""
     return partial(import_rejected, store, tmp_path)
 
 
 @pytest.fixture
 def rejected(shared_store, tmp_path):
-    """As `rejected_here`, in a store that all share, as none of the files leaves a trace."""
+    """Do as `rejected_here`, in the shared store, as rejected files leave nothing in it."""
     return partial(import_rejected, shared_store, tmp_path)

@@ -31,7 +31,7 @@ LEFT_OUT = ", without their history and without keys and pets.\n"
 MAX_ID = 2**53 - 1
 MAX_INT64 = 2**63 - 1
 MAX_QUANTITY = 2**31 - 1
-# More than what is read of the store, or fits into a pipe, at once.
+# More than is read from the store at once, or fits into a pipe.
 MANY = 6_000
 # Too little for many orders.
 LITTLE_SPACE = 128 * 1024
@@ -49,7 +49,7 @@ def full_store(make_store):
 
 
 def export(store, *file, options=()):
-    """Export a store's orders; return what goes to standard output and the file's content."""
+    """Export a store's orders; return standard output and, if there is one, the file's content."""
     done = command(store, "orders", "export", *file, *options)
     assert done.exit_code == 0, done.stderr
     assert re.fullmatch(rf"Exported [\d,]+ orders{LEFT_OUT}", messages(done))
@@ -93,7 +93,7 @@ ROWS = map(json.loads, JSON_LINES.splitlines())
 CSV = HEADER + table(*([order.get(name) for name in SHOWN.values()] for order in ROWS))
 
 
-# What is exported.
+# Exported content.
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_without_a_file_csv_goes_to_standard_output(varied):
     assert export(varied) == (CSV.encode(),)
 
 
-def test_an_empty_store_is_exported_as_such(store, tmp_path):
+def test_an_empty_store_is_exported_as_an_empty_file(store, tmp_path):
     assert export(store) == (HEADER.encode(),)
     assert export(store, tmp_path / "orders.jsonl") == (b"", b"")
 
 
-def test_an_export_replaces_a_file_only_if_told_to_and_is_for_its_owner_only(
+def test_an_export_overwrites_a_file_only_if_asked_and_is_private_to_its_owner(
     varied, client, tmp_path
 ):
     file = tmp_path / "orders.csv"
@@ -136,9 +136,9 @@ def test_an_export_replaces_a_file_only_if_told_to_and_is_for_its_owner_only(
     assert names_in(tmp_path) == {"orders.csv", "more.jsonl", "instance"}
 
 
-# There and back.
+# Round trips.
 
-# What is text, neither controls nor half of a pair; trimmed, as cells of CSV are.
+# Text without control characters and surrogates; trimmed, as cells of CSV are.
 CHARACTERS = st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("\",;'\\=\u2028 ")
 REFERENCES = st.text(CHARACTERS, min_size=1, max_size=64).map(str.strip).filter(bool)
 INSTANTS = st.datetimes(timezones=st.just(UTC)).map(domain.format_instant)
@@ -160,7 +160,7 @@ ORDERS = st.fixed_dictionaries(
 
 @pytest.fixture
 def emptied(store, empty_database):
-    """Make the store an empty one, once more."""
+    """Return a function that empties the store."""
 
     def empty():
         store.database.close()
@@ -177,7 +177,9 @@ def emptied(store, empty_database):
 @example([{"petId": 1, "reference": '"'}, {"petId": 1, "reference": ',"\u2028"'}])
 @example([{"petId": 1, "reference": "=1+1"}, {"petId": 1, "reference": "\ufeffx"}])
 @example([{"petId": 1, "reference": "None"}, {"petId": 1, "reference": "0007"}])
-def test_an_export_comes_back_byte_for_byte(emptied, tmp_path, ending, orders):
+def test_an_export_that_is_imported_is_exported_again_byte_for_byte(
+    emptied, tmp_path, ending, orders
+):
     first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
     store = emptied()
     put(store, "".join(json.dumps(order) + "\n" for order in orders), tmp_path / "made.jsonl")
@@ -191,7 +193,7 @@ def test_an_export_comes_back_byte_for_byte(emptied, tmp_path, ending, orders):
     assert store.rows("SELECT * FROM orders ORDER BY id") == rows
 
 
-# What is rejected.
+# Rejections.
 
 
 @pytest.mark.parametrize(
@@ -209,12 +211,12 @@ def test_a_file_that_cannot_be_written_is_rejected(store, tmp_path, name, words)
     assert names_in(tmp_path / "folder.csv") == set()
 
 
-# As a process of its own: a full disk, pipes, a terminal, changes meanwhile.
+# In a process of its own: a full disk, pipes, a terminal, concurrent changes.
 
 
 @pytest.fixture
 def begin(forks, full_store, tmp_path_factory):
-    """Begin an export of many orders; return a function that waits: exit status, messages."""
+    """Begin an export of many orders; return a function that waits for its status and messages."""
 
     def begin_one(*file, **options):
         said = tmp_path_factory.mktemp("messages") / "stderr"
@@ -245,14 +247,14 @@ def test_an_export_that_fills_the_disk_leaves_no_half_file(begin, tmp_path):
 
 @pytest.fixture
 def pipe(tmp_path):
-    """A named pipe, to be read while the other end is written."""
+    """A named pipe, which is read while an export writes to it."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     return path
 
 
 @pytest.mark.slow
-def test_a_reader_who_has_seen_enough_is_no_fault(begin, pipe):
+def test_a_reader_that_closes_the_pipe_early_causes_no_traceback(begin, pipe):
     end = begin(stdout=pipe)
     with pipe.open() as opened:
         assert opened.readline() == HEADER
@@ -264,12 +266,12 @@ def test_a_reader_who_has_seen_enough_is_no_fault(begin, pipe):
     assert stderr.count("\n") <= 1
 
 
-def test_an_export_is_of_one_moment(begin, pipe, full_store):
+def test_an_export_is_a_snapshot(begin, pipe, full_store):
     client = full_store.client()
     end = begin(stdout=pipe)
     with pipe.open() as opened:
         opened.readline()
-        # Most of it is still to be read.
+        # Most of the export has not been read yet.
         assert client.cancel(MANY).status_code == 204
         assert client.place().status_code == 201
         rows = opened.read().splitlines()
@@ -279,7 +281,9 @@ def test_an_export_is_of_one_moment(begin, pipe, full_store):
 
 
 @pytest.mark.sqlite_only
-def test_a_pipe_that_nobody_reads_does_not_keep_the_log_from_being_reused(begin, pipe, full_store):
+def test_a_stalled_pipe_does_not_keep_the_write_ahead_log_from_being_reused(
+    begin, pipe, full_store
+):
     end = begin(stdout=pipe)
     with pipe.open() as opened:
         select.select([opened], [], [])
@@ -291,7 +295,7 @@ def test_a_pipe_that_nobody_reads_does_not_keep_the_log_from_being_reused(begin,
     assert end()[0] == 0
 
 
-def test_a_terminal_is_shown_the_progress_beside_the_data(begin, tmp_path):
+def test_an_export_shows_its_progress_on_the_terminal(begin, tmp_path):
     terminal, end = os.openpty()
     ended = begin(stdout=tmp_path / "stdout", stderr=os.ttyname(end))
     assert ended() == (0, "")
@@ -305,7 +309,7 @@ def test_a_terminal_is_shown_the_progress_beside_the_data(begin, tmp_path):
 
 
 @pytest.mark.slow
-def test_standard_output_is_utf_8_whatever_the_terminal_is_set_to(varied):
+def test_standard_output_is_utf_8_whatever_the_locale(varied):
     done = subprocess.run(
         [sys.executable, "-m", "flask", "orders", "export"],
         cwd=ROOT,

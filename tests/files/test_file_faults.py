@@ -32,7 +32,7 @@ DATES = [
     *["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+00:01", "1764576000"],
 ]
 
-# By kind of file and column: the reason, cells of CSV and values of JSON Lines.
+# Kind of file, column, reason, and the bad cells of CSV and bad values of JSON Lines.
 ORDER, PET = {"petId": 7, "reference": "R-1"}, {"id": 2, "name": "Mia", "status": "sold"}
 BAD = [
     ("orders", "shipDate", "must have seconds from 00 to 59", ["2026-12-01T08:00:60Z"], []),
@@ -99,7 +99,7 @@ BAD = [
 
 
 def bad_files():
-    """Yield a CSV file of the bad cells of each case, and a JSON Lines file of its bad values."""
+    """Yield for each case a CSV file of its bad cells and a JSON Lines file of its bad values."""
     for kind, column, reason, cells, values in BAD:
         good = ORDER if kind == "orders" else PET
         header = list(good | {column: ""})
@@ -138,7 +138,7 @@ COLUMNS_ARE = "; the columns are {}"
 NOT_UTF_8 = "line 3: it is not UTF-8"
 NOT_CSV = "line 3: it is not CSV"
 FILES = [
-    # Cells that are missing or depend on each other.
+    # Missing cells, and cells that depend on each other.
     ("orders.csv", "quantity,reference\n2,R-1\n", "line 2, petId: is required"),
     ("orders.csv", 'petId\n""\n', "line 2, petId: is required"),
     ("orders.jsonl", lines(ORDER, {"quantity": 2}), "line 2, petId: is required"),
@@ -236,7 +236,7 @@ FILES = [
         *("orders.jsonl", '{"petId": 7}\n{"petId": 7, "petId": 8}\n'),
         *("line 2: ", "repeated name"),
     ),
-    # What is no CSV, no JSON, no UTF-8.
+    # Not CSV, not JSON, not UTF-8.
     *(
         ("orders.csv", f"{REFERENCES}{rows}\n", NOT_CSV)
         for rows in ('7,"R-1', '7,"R\n8,R', '7,"R"1', f"7,{'x' * 200_000}")
@@ -246,7 +246,7 @@ FILES = [
         ("orders.jsonl", b'\n{"petId": 7}\n{"reference": "' + bad + b'"}\n', NOT_UTF_8)
         for bad in (b"\xff", "Höhle".encode("latin-1"), b"\xed\xa0\x80", "R-2".encode("utf-16"))
     ),
-    # What is neither UTF-8 nor Windows-1252, which has no such letters, or both.
+    # Neither UTF-8 nor Windows-1252, which lacks such letters, or a mixture of both.
     *(
         ("orders.csv", f"{REFERENCES}7,".encode() + bad + b"\n", "line 3: it is neither UTF-8")
         for bad in (b"\x81", b"H\x90", "ö".encode() + b"\xff")
@@ -269,7 +269,7 @@ FILES = [
     ("orders.jsonl", b"\0\n", "line 1: "),
     ("orders.csv", bytes(5_000), "line 1: "),
     ("orders.jsonl", bytes(5_000), "line 1: "),
-    # The name's ending.
+    # The file name's extension.
     *(
         (name, "petId\n7\n", "line 1: the name must end in .csv or .jsonl")
         for name in ("orders.xlsx", "orders", "orders.csv.gz", "csv", "pets.json")
@@ -300,16 +300,16 @@ def test_faults_of_every_kind_are_counted_together(rejected_here, client):
     client.place()
     message = rejected_here("petId,id\n7,1\n7,2\n7,2\n7\n" + "x,3\nx,0\n" * 40)
     assert " line 5: it has 1 cells and the header 2" in message
-    # Of 162: 40 without a pet, 40 without a pet or a fitting id, 40 ids that were given before.
+    # 162 in all, such as 40 without a pet, 40 without a pet or a valid id, and 40 repeated ids.
     assert "and 62 more" in message
 
 
 @pytest.mark.parametrize("name", ["\x1b]0;renamed\x07", "\x9b2J", "a\nb", "\ud800"])
-def test_a_strange_name_cannot_upset_a_terminal(rejected, name):
+def test_control_characters_in_a_column_name_do_not_reach_the_terminal(rejected, name):
     assert rejected(lines({"petId": 7, name: 1}), "orders.jsonl").isprintable()
 
 
-def test_a_long_name_is_not_repeated_whole(rejected):
+def test_a_long_column_name_is_shortened_in_the_message(rejected):
     assert len(rejected("x" * 90_000 + "\n")) < 1_000
     assert len(rejected(lines({"x" * 90_000: 1}), "orders.jsonl")) < 1_000
 
@@ -324,14 +324,14 @@ def test_a_long_name_is_not_repeated_whole(rejected):
         ("pets.csv", "id,name,status", "7,Mia,sold", "8,Rex,lost"),
     ],
 )
-def test_one_bad_row_behind_thousands_of_good_ones_rejects_them_all(
+def test_one_bad_row_after_thousands_of_good_ones_rejects_them_all(
     rejected, name, header, good, bad
 ):
     assert " line 4002" in rejected(f"{header}\n" + f"{good}\n" * 4_000 + f"{bad}\n", name)
 
 
 @pytest.mark.parametrize("group", ["orders", "pets"])
-def test_a_file_that_is_not_there_is_reported_in_one_line(shared_store, tmp_path, group):
+def test_a_missing_file_is_reported_in_one_line(shared_store, tmp_path, group):
     for path in (tmp_path / "some.csv", tmp_path):
         done = shared_store.app.test_cli_runner().invoke(args=[group, "import", str(path)])
         assert done.exit_code != 0
@@ -343,7 +343,7 @@ JUNK = st.text(st.sampled_from('petId,quanty"\n\r \0é7'), max_size=60) | st.bin
 
 
 @given(JUNK, st.sampled_from(["orders.csv", "orders.jsonl"]))
-def test_no_file_upsets_the_command(take, content, name):
+def test_no_content_makes_the_command_crash(take, content, name):
     done = take(content, name)
     assert isinstance(done.exception, SystemExit | None), content
     assert (done.stdout, messages(done).count("\n")) == ("", 1)

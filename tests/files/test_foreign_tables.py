@@ -1,4 +1,4 @@
-"""Tables as people have them: from spreadsheets, and the exports of Shopify and WooCommerce."""
+"""Tables from other programs: spreadsheets, and the exports of Shopify and WooCommerce."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAP = {"COL-S": "7", "Collar": "7", "BOWL": "8", "CARD": ""}
 
 
 def read(content, name="orders.csv", **reading):
-    """Return the rows of a file by their cells, the faults in words, and the remarks."""
+    """Return the cells of a file's rows, the messages of its faults, and the remarks."""
     file = io.BytesIO(content.encode() if isinstance(content, str) else content)
     pieces = iter(partial(file.readline, LONGEST_LINE + 1), b"")
     faults = Faults()
@@ -48,7 +48,7 @@ def pets(tmp_path):
     return ("--pets", str(file))
 
 
-# What spreadsheets write.
+# Encodings and formats that spreadsheets write.
 
 ENCODED = {
     "Excel, CSV (semicolon)": ("orders.csv", ROWS.encode("windows-1252")),
@@ -72,7 +72,7 @@ def test_a_table_is_read_as_its_program_wrote_it(case):
     assert bool(remarks) == (b"H\xf6hle" in content)
 
 
-# By text and options: the instant, or words of the refusal.
+# The text and the options; then the instant, or words of the error.
 TIMES = {
     ("22.11.2026", *BERLIN): "2026-11-21T23:00:00.000Z",
     ("22.11.26 10:04", *BERLIN): "2026-11-22T09:04:00.000Z",
@@ -86,7 +86,7 @@ TIMES = {
     ("05/06/2026", *BERLIN, "--dates", "mdy"): "2026-05-05T22:00:00.000Z",
     ("05/06/2026", *BERLIN, "--dates", "dmy"): "2026-06-04T22:00:00.000Z",
     ("26-11-22", *BERLIN, "--dates", "ymd"): "2026-11-21T23:00:00.000Z",
-    # Which is there twice, when clocks go back: the first.
+    # When clocks go back, this time occurs twice: the first is meant.
     ("2026-10-25 02:30", *BERLIN): "2026-10-25T00:30:00.000Z",
     ("2026-03-29 02:30", *BERLIN): "skipped in Europe/Berlin",
     ("05/06/2026", *BERLIN): "may be 5 June or 6 May: say which, with --dates",
@@ -103,7 +103,7 @@ TIMES = {
 
 
 @pytest.mark.parametrize(("given", "expected"), TIMES.items(), ids=map(" ".join, TIMES))
-def test_a_time_is_read_as_it_is_meant_or_the_option_is_named(given, expected):
+def test_a_time_is_read_correctly_or_the_message_names_the_option_it_needs(given, expected):
     text, *options = given
     told = dict(zip(options[::2], options[1::2], strict=True))
     zone = ZoneInfo(told["--zone"]) if told else None
@@ -117,7 +117,9 @@ def test_a_time_is_read_as_it_is_meant_or_the_option_is_named(given, expected):
         assert expected in fault
 
 
-def test_a_date_decides_for_those_below_and_a_mixture_is_refused(take, rejected_here, store):
+def test_the_first_unambiguous_date_sets_the_order_and_a_mixture_is_rejected(
+    take, rejected_here, store
+):
     rows = "petId,placedAt\n7,12/24/2026 8:00\n7,01/02/2026 8:00\n"
     imported(take(rows, "orders.csv", *BERLIN), 2)
     assert [each[:10] for (each,) in orders_of(store, "placed_at")] == ["2026-12-24", "2026-01-02"]
@@ -125,7 +127,7 @@ def test_a_date_decides_for_those_below_and_a_mixture_is_refused(take, rejected_
     assert "line 4, placedAt: 24/12/2026 and 12/24/2026 8:00 do not" in message
 
 
-def test_columns_have_any_name_and_pets_come_from_a_table(take, rejected, store, pets):
+def test_columns_can_be_renamed_and_pets_looked_up_in_a_table(take, rejected, store, pets):
     header = ["Artikel", "Menge", "Pet ID", "Kunde"]
     columns = [f"--column={each}" for each in ("petId=Artikel", "quantity=menge")]
     rows = table(header, ["COL-S", 2, "x", "Mia"], ["CARD", 1, "", ""], ["BOWL", 3, "", ""])
@@ -150,7 +152,7 @@ def test_columns_have_any_name_and_pets_come_from_a_table(take, rejected, store,
         ("SKU,petId\nA,7\nB,8\nA,8\n", "line 4, map.csv: 'A' has another petId above"),
     ],
 )
-def test_a_table_of_pets_with_faults_is_refused(rejected, tmp_path, content, words):
+def test_a_table_of_pets_with_faults_is_rejected(rejected, tmp_path, content, words):
     (tmp_path / "map.csv").write_text(content)
     assert words in rejected("petId\nA\n", "orders.csv", "--pets", str(tmp_path / "map.csv"))
 
@@ -169,19 +171,19 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE.values(), ids=HOSTILE)
-def test_a_table_that_can_be_read_in_no_way_is_refused(case):
+def test_an_unreadable_table_is_rejected(case):
     content, words = case
     assert words in read(content)[1][-1]
 
 
-def test_json_has_no_endless_lines():
+def test_an_overlong_line_of_json_is_rejected():
     assert "line 1: it has a line of more" in read(b"7" * 2_000_000, "orders.jsonl")[1][0]
 
 
 # Importing again.
 
 
-def test_references_that_orders_have_are_refused_left_out_or_imported_again(
+def test_rows_with_known_references_are_rejected_skipped_or_imported_again(
     take, rejected_here, store
 ):
     rows = table(["petId", "reference"], [7, "#1"], [8, "#1"], [9, ""], [9, "#2"])
@@ -226,7 +228,7 @@ CREATED = "2026-11-20 10:04:05 +0100"
 
 
 def shopify(*rows):
-    """Return an export of rows, each what differs from an order's first row, or its next."""
+    """Return an export of rows, each given by its changes to an order's first or next row."""
     names = SHOPIFY.strip().split(",")
     first = {
         "Name": "#1001",
@@ -249,7 +251,7 @@ def shopify(*rows):
 
 
 NEXT = {"next": True}
-# By what differs: status, shipDate and updatedAt (but the year), or words of the refusal.
+# The changes; then status, shipDate and updatedAt (without the year), or words of the error.
 LINES = {
     "to ship": ({}, ("pending", None, None)),
     "shipped": (
@@ -287,7 +289,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("case", LINES.values(), ids=LINES)
-def test_shopify_says_what_has_become_of_a_line_item(case):
+def test_the_status_of_a_line_item_is_read_from_a_shopify_export(case):
     changes, expected = case
     rows, faults, _ = read(shopify(changes), shop=SHOPS["shopify"], pets=MAP)
     if isinstance(expected, str):
@@ -300,7 +302,7 @@ def test_shopify_says_what_has_become_of_a_line_item(case):
         assert found == [tuple(each or "" for each in expected)], faults
 
 
-def test_each_line_item_of_shopify_is_an_order_with_what_its_first_row_says(take, store, pets):
+def test_each_shopify_line_item_becomes_an_order_with_the_data_of_its_first_row(take, store, pets):
     rows = shopify(
         {"Notes": "Ring"},
         NEXT | {"Lineitem sku": "BOWL", "Lineitem quantity": 1, "Lineitem name": " Bowl  - L "},
@@ -328,7 +330,9 @@ def test_each_line_item_of_shopify_is_an_order_with_what_its_first_row_says(take
     ]
 
 
-def test_an_export_without_a_table_of_pets_or_of_another_kind_says_what_is_missing(rejected, take):
+def test_an_export_without_its_table_of_pets_or_its_columns_is_rejected_with_the_reason(
+    rejected, take
+):
     message = rejected(shopify({}, NEXT), "orders.csv", "--from", "shopify")
     assert "line 2: its SKU, 'COL-S', is not the number of a pet" in message
     assert message.count("--pets") == 1
@@ -364,7 +368,7 @@ SKYVERGE = (
     ],
     ids=["Advanced Order Export", "Customer/Order/Coupon Export"],
 )
-def test_both_exports_of_woocommerce_are_read(rows):
+def test_both_kinds_of_woocommerce_exports_are_read(rows):
     found, faults, _ = read(rows, shop=SHOPS["woocommerce"], pets=MAP, zone=ZoneInfo(BERLIN[1]))
     assert found == [
         {
@@ -383,13 +387,13 @@ def test_both_exports_of_woocommerce_are_read(rows):
     ("word", "status"),
     [("Completed", "shipped"), ("wc-on-hold", "pending"), ("Refunded", "cancelled")],
 )
-def test_woocommerce_says_what_has_become_of_an_order(word, status):
+def test_the_status_of_an_order_is_read_from_a_woocommerce_export(word, status):
     rows = f"{SKYVERGE}9,501,2026-11-20 10:04:00,{word},,,,,,,,,,,COL-S,2\n"
     (cells,), *_ = read(rows, shop=SHOPS["woocommerce"], pets=MAP, zone=ZoneInfo(BERLIN[1]))
     assert (cells["status"], "shipTo" in cells) == (status, False)
 
 
-# There and back.
+# Round trips.
 
 CHARACTERS = st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("'=+-@ \",;\u3000")
 
@@ -400,7 +404,7 @@ CHARACTERS = st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("'
 @example(
     ["=1", "'=1", "''=1", "' x", " x", "x ", "'", "''", "'x", "-", "\ufeffx", "\u3000", "'s-H"]
 )
-def test_each_text_is_exported_without_formulas_and_comes_back_whole(store, texts):
+def test_exported_texts_never_start_a_formula_and_are_imported_unchanged(store, texts):
     store.execute("DELETE FROM orders")
     put_rows(store.database, [order_row(id=n, reference=text) for n, text in enumerate(texts, 1)])
     content = "".join(text for text, _ in exported_lines(store.database, ".csv"))

@@ -1,4 +1,4 @@
-"""`flask orders import FILE`: files of orders from elsewhere, taken whole or not at all."""
+"""`flask orders import FILE`: files of orders, imported as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ UNNUMBERED = "petId,quantity,status,reference\n"
 
 
 def unnumbered(count, blanks=0):
-    """Return CSV rows, without the header, of orders that have no ids; blanks make them longer."""
+    """Return CSV rows of orders without ids, and without the header; blanks make them longer."""
     return "".join(f"7,2,pending,{' ' * blanks}a reference {n:052}\n" for n in range(count))
 
 
-# More than what is read of a file at once, so that some rows have been checked before its end.
+# More than is read from a file at once, so that some rows are checked before its end.
 SOME = unnumbered(3_000, blanks=400)
 assert len(SOME) > 1024 * 1024
 
 
-# What is imported.
+# Imported content.
 
 
-def test_a_row_needs_no_more_than_a_pet(take, store, client):
+def test_a_row_needs_only_a_pet(take, store, client):
     imported(take("petId\n7\n"), 1)
     assert store.rows("SELECT * FROM orders") == [order_row(placed_at=NOW, updated_at=NOW)]
     assert client.get(LIST).get_json() == [{"id": 1, "petId": 7, "quantity": 1, "complete": False}]
@@ -160,14 +160,14 @@ READ = {
 
 
 @pytest.mark.parametrize("case", READ.values(), ids=READ)
-def test_a_file_is_read_as_it_is_meant(take, store, case):
+def test_a_file_is_read_as_intended(take, store, case):
     name, content, columns, rows = case
     imported(take(content, name), len(rows))
     assert orders_of(store, columns) == rows
     assert len(store.events()) == len(rows)
 
 
-def test_imported_orders_are_shown_and_changed_like_others(take, store, client):
+def test_imported_orders_can_be_read_and_changed_like_others(take, store, client):
     empty = client.get(LIST).headers["ETag"]
     imported(take("petId,status,shipDate\n7,pending,\n8,shipped,2026-11-20T09:30:00Z\n"), 2)
     assert client.get(LIST, headers={"If-None-Match": empty}).status_code == 200
@@ -182,7 +182,7 @@ def test_imported_orders_are_shown_and_changed_like_others(take, store, client):
 # The event log.
 
 
-def test_each_row_has_one_event_with_the_order_as_it_stands(take, store, clock):
+def test_each_row_has_one_event_with_the_imported_order(take, store, clock):
     clock.advance(1.5)
     now = "2026-12-01T12:00:01.500Z"
     given = table(
@@ -206,7 +206,7 @@ def test_each_row_has_one_event_with_the_order_as_it_stands(take, store, clock):
 # Ids.
 
 
-def test_rows_without_an_id_get_ids_by_line_above_all_others(take, store, client):
+def test_rows_without_an_id_get_ids_in_line_order_above_all_others(take, store, client):
     for _ in range(3):
         client.place()
     imported(take("id,petId\n,11\n9,12\n,13\n5,14\n,15\n"), 5)
@@ -216,13 +216,13 @@ def test_rows_without_an_id_get_ids_by_line_above_all_others(take, store, client
     assert orders_of(store, "id, pet_id")[-1] == (14, 16)
 
 
-def test_ids_that_exist_or_are_repeated_are_rejected_line_by_line(rejected_here, client):
+def test_existing_or_repeated_ids_are_rejected_line_by_line(rejected_here, client):
     for _ in range(2):
         client.place()
     client.cancel(1)
     message = rejected_here("petId,id\n7,\n7,2\n7,8\n7,1\n7,9\n7,8\n7,\n7,8\n7,1\n")
     assert re.findall(r"line (\d+), id: (8|1|order \d)", message) == [
-        *(("7", "8"), ("9", "8"), ("10", "1")),  # on an earlier line, too
+        *(("7", "8"), ("9", "8"), ("10", "1")),  # repeat an id of an earlier line
         *(("3", "order 2"), ("5", "order 1"), ("10", "order 1")),  # exist already
     ]
 
@@ -265,11 +265,11 @@ def test_a_locked_store_is_reported(rejected_here, store, monkeypatch):
         assert "locked by another program" in rejected_here("petId\n7\n")
 
 
-# As a process of its own: cut off, watched, beside a running service.
+# In a process of its own: killed, watched, beside a running service.
 
 
 class Importing:
-    """An import into a store, as a process that reads what the test writes, or a file."""
+    """An import into a store, in a process that reads a pipe from the test, or a file."""
 
     def __init__(self, forks, store, folder, *, file=None, stderr=None):
         self._folder, self.pipe = folder, None
@@ -283,15 +283,15 @@ class Importing:
             stderr=stderr or folder / "stderr",
         )
         if not file:
-            self.pipe = path.open("w", encoding="utf-8")  # which waits for the reader
+            self.pipe = path.open("w", encoding="utf-8")  # waits for the reader
 
     def write(self, text):
-        """Write to the file that is being imported; it was read but for the last 64 KiB."""
+        """Write to the pipe that is being imported; all but the last 64 KiB is read on return."""
         self.pipe.write(text)
         self.pipe.flush()
 
     def end(self):
-        """End the file, and wait; return the exit status and what was printed."""
+        """Close the pipe and wait; return the exit status and the output."""
         if self.pipe:
             self.pipe.close()
         status = self.process.wait()
@@ -299,19 +299,19 @@ class Importing:
         return status, stdout, without_store(stderr)
 
     def stop(self, number):
-        """Send a signal, and wait; return the exit status and what was printed."""
+        """Send a signal and wait; return the exit status and the output."""
         self.process.send_signal(number)
         return self.end()
 
 
 @pytest.fixture
 def importing(forks, store, tmp_path):
-    """Begin an import into the store, in a process that reads what the test writes."""
+    """Begin an import into the store, in a process that reads a pipe from the test."""
     return partial(Importing, forks, store, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_service_goes_on_placing_orders_during_an_import(start, forks, tmp_path):
+def test_a_service_keeps_placing_orders_during_an_import(start, forks, tmp_path):
     folder = tmp_path / "instance"
     service = start()
     beside = Store(DATABASES.settings(folder), Clock())
@@ -339,9 +339,7 @@ def test_a_service_goes_on_placing_orders_during_an_import(start, forks, tmp_pat
     assert len([order for order in everything if order["quantity"] == 2]) == 12_000
 
 
-def test_what_waits_to_be_imported_takes_no_room_outside_of_the_instance_folder(
-    take, tmp_path, monkeypatch
-):
+def test_temporary_files_of_an_import_stay_in_the_instance_folder(take, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     imported(take("petId\n7\n"), 1)
 
@@ -354,7 +352,7 @@ def assert_sound(store):
     return orders["n"]
 
 
-def test_an_import_that_is_killed_while_it_checks_stores_nothing_and_the_next_tidies_up(
+def test_an_import_killed_while_checking_stores_nothing_and_the_next_one_cleans_up(
     importing, take, store, client
 ):
     running = importing()
@@ -370,7 +368,7 @@ def test_an_import_that_is_killed_while_it_checks_stores_nothing_and_the_next_ti
 
 
 @pytest.mark.slow
-def test_an_import_that_is_killed_while_it_writes_leaves_nothing_half_done(
+def test_an_import_killed_while_writing_is_stored_as_a_whole_or_not_at_all(
     importing, store, tmp_path
 ):
     file = tmp_path / "many.csv"
@@ -381,7 +379,7 @@ def test_an_import_that_is_killed_while_it_writes_leaves_nothing_half_done(
     assert assert_sound(store) in {0, 30_000}
 
 
-def test_an_import_that_is_interrupted_takes_its_things_away(importing, store):
+def test_an_interrupted_import_removes_its_temporary_files(importing, store):
     running = importing()
     running.write(UNNUMBERED + SOME)
     status, stdout, stderr = running.stop(signal.SIGINT)
@@ -391,7 +389,7 @@ def test_an_import_that_is_interrupted_takes_its_things_away(importing, store):
     assert assert_sound(store) == 0
 
 
-def test_a_terminal_is_shown_the_progress(importing, store, tmp_path):
+def test_an_import_shows_its_progress_on_the_terminal(importing, store, tmp_path):
     file = tmp_path / "some.csv"
     file.write_text(UNNUMBERED + unnumbered(5_000))
     terminal, end = os.openpty()

@@ -29,14 +29,14 @@ def owner(store):
 
 
 def send(client, text, query="", name="orders.csv", headers=None, **more):
-    """Import a file of this text or these bytes; `more` are other parts, each a text."""
+    """Import a file with this text or these bytes; `more` holds the texts of other parts."""
     content = text if isinstance(text, bytes) else text.encode()
     parts = {part: (io.BytesIO(each.encode()), f"{part}.csv") for part, each in more.items()}
     data = {"file": (io.BytesIO(content), name), **parts}
     return client.post(f"{IMPORTS}?{query}", data=data, headers=headers or {})
 
 
-def test_an_imported_order_is_one_like_others_and_its_event_names_the_key(owner, store):
+def test_imported_orders_are_listed_and_their_events_name_the_key(owner, store):
     response = send(owner, GOOD)
     assert response.get_json() == {"orders": 2, "remarks": []}
     orders = owner.get("/v2/store/orders").get_json()["orders"]
@@ -60,7 +60,7 @@ def test_a_dry_run_shows_the_first_orders_and_every_fault_and_imports_nothing(ow
     assert not store.events()
 
 
-def test_a_file_with_a_fault_is_refused_as_a_whole_by_its_line(owner, store):
+def test_a_file_with_a_fault_is_rejected_as_a_whole_and_the_line_named(owner, store):
     response = send(owner, GOOD + "x,1,,\n")
     assert_error(response, *INVALID)
     (fault,) = response.get_json()["errors"]
@@ -68,12 +68,12 @@ def test_a_file_with_a_fault_is_refused_as_a_whole_by_its_line(owner, store):
     assert not store.events()
 
 
-def test_a_file_without_an_ending_is_csv(owner):
+def test_a_file_without_an_extension_is_csv(owner):
     assert send(owner, GOOD, name="file").get_json() == {"orders": 2, "remarks": []}
 
 
 @pytest.mark.parametrize("query", ["", "dryRun=true"])
-def test_what_is_no_table_of_orders_is_told_in_words_that_name_no_option_of_a_command(
+def test_a_file_that_is_no_table_of_orders_is_rejected_without_naming_command_options(
     owner, store, query
 ):
     for name, content in {
@@ -96,7 +96,7 @@ def test_the_parameters_are_the_options_of_the_command(owner):
     assert set(parameters.ImportQuerySchema().fields) | {"columns"} == options | {"column"}
 
 
-def test_a_table_of_other_headings_dates_and_pets_is_read_as_told(owner):
+def test_headings_dates_and_pets_are_read_as_the_parameters_say(owner):
     table = "SKU,Bestellt,ref,extra\nLE-1,22.11.2026 10:00,A-1,x\n"
     query = (
         "column=petId=SKU&column=placedAt=Bestellt&column=reference=ref&ignoreOthers=true"
@@ -108,7 +108,7 @@ def test_a_table_of_other_headings_dates_and_pets_is_read_as_told(owner):
     assert (order["petId"], order["placedAt"]) == (12, "2026-11-22T09:00:00.000Z")
 
 
-def test_sent_again_with_its_idempotency_key_a_file_is_imported_once(owner, store):
+def test_a_file_sent_again_with_the_same_idempotency_key_is_imported_once(owner, store):
     headers = {"Idempotency-Key": "file-1"}
     first, again = (send(owner, GOOD, headers=headers) for _ in range(2))
     assert first.data == again.data
@@ -122,7 +122,7 @@ def test_sent_again_with_its_idempotency_key_a_file_is_imported_once(owner, stor
     assert len(store.events()) == 2
 
 
-def test_known_references_are_refused_skipped_or_imported(owner, store):
+def test_known_references_are_rejected_skipped_or_imported(owner, store):
     send(owner, GOOD)
     refused = send(owner, GOOD, "ifKnown=refuse")
     assert_error(refused, *INVALID)
@@ -132,7 +132,7 @@ def test_known_references_are_refused_skipped_or_imported(owner, store):
     assert len(store.events()) == 4
 
 
-def test_a_form_without_a_file_or_with_another_part_is_refused(owner, store):
+def test_a_form_without_a_file_or_with_another_part_is_rejected(owner, store):
     for data, field in (
         ({}, "file"),
         ({"file": "a text"}, "file"),
@@ -168,8 +168,8 @@ def test_one_file_is_imported_at_a_time(owner, store, monkeypatch):
     assert len(store.events()) == 2
 
 
-def test_only_a_valid_key_may_send_a_long_body_and_only_to_here(start):
-    service = start()  # of its own, as it gets a store of test mode
+def test_only_a_valid_key_may_send_a_long_body_and_only_to_imports(start):
+    service = start()  # its own service, as this creates a test store
     key = service.issue("business", "--scope", "admin")
     long = b"petId,item\n" + (b"7," + b"x" * 200 + b"\n") * 1_000
 
@@ -180,7 +180,7 @@ def test_only_a_valid_key_may_send_a_long_body_and_only_to_here(start):
 
     assert post(f"{IMPORTS}?dryRun=true").json()["orders"] == 1_000
     test_key = service.issue("business", "--scope", "admin", "--test")
-    post("/v2/store/orders", test_key)  # which has test mode open its store
+    post("/v2/store/orders", test_key)  # opens the test store
     in_test_mode = post(f"{IMPORTS}?dryRun=true", test_key)
     assert (in_test_mode.status, in_test_mode.json().get("orders")) == (200, 1_000)
     assert post(f"{IMPORTS}?dryRun=true", apikeys.generate()).status == 401

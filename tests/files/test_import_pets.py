@@ -1,4 +1,4 @@
-"""`flask pets import FILE`: the catalogue's pets, in place of those with the same ids."""
+"""`flask pets import FILE`: pets of the catalogue, which replace those with the same ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pets_of(store):
     return [tuple(row.values()) for row in rows]
 
 
-# What is imported.
+# Imported content.
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ LONGEST = (MAX_INT64, "ö" * 255, MAX_INT64, "sold")
     ],
     ids=["columns left out", "the longest values", "blanks and a mark", "any language"],
 )
-def test_a_file_is_read_as_it_is_meant(take, store, name, content, pets):
+def test_a_file_is_read_as_intended(take, store, name, content, pets):
     imported(take(content, name), len(pets), "pets")
     assert pets_of(store) == pets
 
 
-# In place of others.
+# Replacement.
 
 
 def test_a_pet_replaces_one_with_its_id_and_others_are_kept(take, store):
@@ -83,7 +83,7 @@ def test_a_pet_replaces_one_with_its_id_and_others_are_kept(take, store):
 
 @hypothesis_settings(max_examples=10)
 @given(st.lists(st.lists(st.integers(1, 2_000), max_size=1_200), max_size=2))
-def test_any_files_leave_the_last_pet_of_each_id(take, store, files):
+def test_after_any_files_the_last_pet_of_each_id_remains(take, store, files):
     wanted = {pet_id: name for pet_id, name, *_ in pets_of(store)}
     for number, ids in enumerate(files):
         rows = "".join(f"{pet_id},{number} {line},sold\n" for line, pet_id in enumerate(ids))

@@ -34,7 +34,7 @@ _BY_REASON = {
         test_a_private_file_is_never_made_through_a_link
         test_a_database_that_others_can_read_is_made_private
         test_the_folder_and_its_files_are_for_their_owner_only
-        test_an_export_replaces_a_file_only_if_told_to_and_is_for_its_owner_only
+        test_an_export_overwrites_a_file_only_if_asked_and_is_private_to_its_owner
         test_a_backup_replaces_nothing_unless_told_to_and_never_the_database
     """,
     OPEN: """
@@ -63,7 +63,7 @@ _BY_REASON = {
         test_an_installed_package_keeps_its_data_in_the_users_data_folder
         test_a_user_without_a_home_has_to_name_a_folder
         test_a_file_that_cannot_be_written_is_rejected
-        test_a_file_that_is_not_there_is_reported_in_one_line
+        test_a_missing_file_is_reported_in_one_line
         test_one_file_through_two_folders_has_one_service
         test_the_help_of_a_module_that_is_run_shows_the_name_that_was_typed
         test_programs_started_by_the_executable_find_the_systems_libraries
@@ -88,11 +88,12 @@ _BY_REASON = {
         test_a_folder_with_a_percent_sign_is_rejected_as_a_task_cannot_have_one
     """,
     TERMINAL: """
-        test_an_export_is_of_one_moment
-        test_a_pipe_that_nobody_reads_does_not_keep_the_log_from_being_reused
-        test_a_terminal_is_shown_the_progress_beside_the_data test_a_terminal_is_shown_the_progress
-        test_an_import_that_is_killed_while_it_checks_stores_nothing_and_the_next_tidies_up
-        test_an_import_that_is_interrupted_takes_its_things_away
+        test_an_export_is_a_snapshot
+        test_a_stalled_pipe_does_not_keep_the_write_ahead_log_from_being_reused
+        test_an_export_shows_its_progress_on_the_terminal
+        test_an_import_shows_its_progress_on_the_terminal
+        test_an_import_killed_while_checking_stores_nothing_and_the_next_one_cleans_up
+        test_an_interrupted_import_removes_its_temporary_files
         test_a_long_answer_of_http_1_0_is_in_a_file_too
     """,
     SIGNALS: """
