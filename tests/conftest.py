@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -58,6 +59,8 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_configure(config):
+    if "MUTANT_UNDER_TEST" in os.environ:
+        forget_what_the_original_returned()
     if config.option.sqlite == "sqlcipher3":
         sys.path.insert(0, str(HIDDEN))
         os.environ["PYTHONPATH"] = str(HIDDEN)
@@ -66,3 +69,11 @@ def pytest_configure(config):
     if hasattr(config, "workerinput") or not hands_out:
         for name in FIXTURES:
             config.pluginmanager.register(importlib.import_module(name), name)
+
+
+def forget_what_the_original_returned():
+    # mutmut forks each mutant from a process in which all tests have passed: what that one has
+    # cached, such as statements, would hide the mutant.
+    for each in gc.get_objects():
+        if type(each) is functools._lru_cache_wrapper:  # noqa: SLF001 - it has no other name
+            each.cache_clear()
