@@ -310,6 +310,15 @@ def test_the_last_use_is_written_by_a_flush_once_a_minute(store, clock):
     assert last_used(store) == ["2026-12-01T12:01:00.000Z"]
 
 
+def test_a_flush_without_a_use_writes_nothing(store, clock):
+    store.client().get(LIST)
+    store.shop.keyring.flush()
+    before = store.database.version()
+    clock.advance(30)
+    store.shop.keyring.flush()
+    assert store.database.version() == before
+
+
 def test_a_refused_request_uses_a_valid_key_and_no_other(store):
     store.client(expires_at=store.clock.now()).get(LIST)
     store.client(scopes=("read",)).place()
