@@ -146,8 +146,8 @@ READ = {
         *("pet_id", [(7,), (8,)]),
     ),
     **{
-        f"{name} with {end!r}, without the last": (name, end.join(rows), "pet_id", [(7,), (8,)])
-        for end in ("\n", "\r\n")
+        f"{name} with {ends}, without the last": (name, end.join(rows), "pet_id", [(7,), (8,)])
+        for ends, end in (("LF", "\n"), ("CRLF", "\r\n"))
         for name, rows in (
             ("orders.csv", ["petId", "7", "", "8"]),
             ("orders.jsonl", ['{"petId": 7}', "", "", '{"petId": 8}']),
