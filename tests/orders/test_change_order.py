@@ -85,7 +85,7 @@ def test_without_a_date_the_body_may_be_empty_or_missing(client):
 
 INVALID, MALFORMED = (422, "validation_failed"), (400, "malformed_request")
 UNSUPPORTED = (415, "unsupported_media_type")
-# What a body is, `test_place_order` asks in full.
+# `test_place_order` tests bodies in full.
 BAD_SHIPMENTS = [
     *((body, INVALID) for body in (b'{"shipDate":null}', b'{"shipDate":"2026-12-01"}')),
     *((body, INVALID) for body in (b'{"complete":true}', b"[]")),
@@ -95,7 +95,7 @@ BAD_SHIPMENTS = [
 ]
 
 
-def test_a_fault_of_the_body_comes_before_any_of_the_order(client, store):
+def test_an_invalid_body_is_reported_before_the_state_of_the_order(client, store):
     client.place()
     for body, error, *content_type in BAD_SHIPMENTS:
         for order_id in ("1", "2", "abc"):

@@ -1,4 +1,4 @@
-"""ETags of lists and of orders: a client's copy that is current is not sent again."""
+"""ETags of lists and of orders: a copy that is current is not sent again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_where_an_order_looks_different_the_format_in_its_etag_is_raised(client,
     assert shown.startswith(SHOWN[FORMAT[:-8]][version]), "raise _FORMAT in orders/web/replies.py"
     assert json.loads(shown) == {1: order_v1, 2: order_v2}[version](**order)
     schema = {1: NewOrderSchema, 2: NewOrderSchemaV2}[version]
-    # That the reference is to be unique is stored and shown nowhere.
+    # The request for a unique reference is neither stored nor shown.
     taken = {field.data_key for field in schema().fields.values()} - {"uniqueReference"}
     assert taken == {"petId", *order}
     lists = {1: f"[{shown}]", 2: f'{{"orders":[{shown}]}}'}

@@ -37,7 +37,7 @@ def events(client, query=""):
 # The feed.
 
 
-def test_an_empty_page_passes_over_no_event_that_is_committed_meanwhile(client_v2, monkeypatch):
+def test_an_empty_page_skips_no_event_committed_meanwhile(client_v2, monkeypatch):
     for _ in range(2):
         client_v2.place(7)
     newest = order_store.revision
@@ -59,7 +59,7 @@ def test_an_empty_log_has_no_events(client_v2):
     assert client_v2.get(FEED).data == b'{"events":[],"next":0,"more":false}'
 
 
-def test_the_feed_has_what_happened_in_order(shop):
+def test_the_feed_has_all_events_in_order(shop):
     response = shop.get(FEED)
     assert list(response.get_json()) == ["events", "next", "more"]
     assert response.headers["Cache-Control"] == "no-store"
@@ -112,7 +112,7 @@ PAGES = {
 }
 
 
-def test_a_page_says_where_to_go_on_and_whether_there_is_more(shop):
+def test_a_page_has_the_next_position_and_whether_there_is_more(shop):
     for path, page in PAGES.items():
         answer = shop.get(path).get_json()
         ids = [event["id"] for event in answer["events"]]
@@ -209,7 +209,7 @@ def test_an_order_is_shown_with_its_history(shop):
     assert rows[0][4:] == [f"key:{shop.key_id}", shop.store.events()[0]["request_id"]]
 
 
-def test_a_line_says_that_an_order_is_not_there(shop):
+def test_a_missing_order_is_reported_in_one_line(shop):
     for order_id in ("3", "0", "abc", "9223372036854775808"):
         done = command(shop.store, "orders", "show", order_id)
         assert done.exit_code != 0
@@ -228,7 +228,7 @@ def test_the_tail_of_the_log_is_shown(shop):
     assert shown("--after", "4") == []
 
 
-def test_what_a_request_did_is_shown(shop):
+def test_the_events_of_a_request_are_shown(shop):
     wanted = events(shop)[1]
     done = command(shop.store, "events", "tail", "--request", wanted["requestId"], "--json")
     assert [json.loads(line) for line in done.stdout.splitlines()] == [wanted]

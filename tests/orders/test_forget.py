@@ -1,4 +1,4 @@
-"""Forgetting whom settled orders were for: gone from rows, events, answers, messages and files."""
+"""Forgetting the customers of settled orders: in rows, events, answers, messages and files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def blank(order):
 
 
 def forget(store, *arguments):
-    """Run the command, which must work; return what it says."""
+    """Run the command, which must succeed; return its output."""
     done = command(store, "orders", "forget", *arguments)
     assert (done.exit_code, done.stdout) == (0, ""), done.output
     return messages(done)
@@ -93,7 +93,7 @@ def test_a_settled_order_and_its_history_lose_what_may_name_a_person(store, clie
     assert getuser() in act["who"]
 
 
-def test_a_reopened_order_has_nothing_to_come_back(store, client):
+def test_reopening_an_order_brings_no_forgotten_text_back(store, client):
     order_id = settled(client)
     forget(store, order_id)
     reopened = client.post(f"{ORDERS}/{order_id}/reopen").get_json()
@@ -101,7 +101,7 @@ def test_a_reopened_order_has_nothing_to_come_back(store, client):
     assert complaint(store) is None
 
 
-def test_what_was_forgotten_is_so_once_and_again_when_there_is_more(store, client):
+def test_an_order_is_forgotten_once_and_again_when_it_has_new_texts(store, client):
     order_id = settled(client)
     forget(store, order_id)
     assert "Deleted the personal data of 0 orders." in forget(store, order_id)
@@ -128,7 +128,9 @@ def test_pending_and_unknown_orders_are_refused_by_id_and_nothing_is_forgotten(s
     assert [each.status_code for each in (open_one, other)] == [201, 201]
 
 
-def test_those_placed_before_a_day_are_forgotten_but_for_pending_ones(store, client, clock):
+def test_settled_orders_placed_before_a_day_are_forgotten_but_not_pending_ones(
+    store, client, clock
+):
     old = settled(client)
     client.place(**NAMED)
     client.cancel(client.place(7).get_json()["id"])
@@ -173,7 +175,7 @@ def test_replays_of_idempotency_keys_show_the_blanked_orders(store, client):
     assert MARK not in json.dumps(answers)
 
 
-def test_messages_that_wait_are_blank_and_what_receivers_say_is_not_kept(
+def test_waiting_messages_are_blanked_and_answers_of_receivers_are_discarded(
     store, client, hooks, receiver
 ):
     def answering(handler, message):
@@ -204,7 +206,7 @@ def test_old_answers_of_receivers_are_forgotten(store, client, hooks, receiver):
     assert {each["answer"] for each in store.rows("SELECT answer FROM webhook_deliveries")} == {""}
 
 
-def test_the_database_lets_events_change_in_nothing_else(store, client):
+def test_the_database_rejects_any_other_change_of_events(store, client):
     client.place(**NAMED)
     for name in tables.order_events.columns.keys():  # noqa: SIM118 - no dict
         changed = "'other'" if name in PERSONAL else name
@@ -213,7 +215,7 @@ def test_the_database_lets_events_change_in_nothing_else(store, client):
 
 
 @pytest.mark.sqlite_only("searches the bytes of the files")
-def test_no_file_of_the_folder_nor_a_new_backup_has_a_byte_of_it(store, client, tmp_path):
+def test_neither_the_folder_nor_a_new_backup_contains_forgotten_texts(store, client, tmp_path):
     folder = store.settings.instance
     others = [client.place(note=f"Arthur {number}").get_json()["id"] for number in range(12)]
     for number in range(16):
@@ -232,7 +234,7 @@ def test_no_file_of_the_folder_nor_a_new_backup_has_a_byte_of_it(store, client, 
 
 
 @pytest.mark.sqlite_only("searches the bytes of the files")
-def test_a_large_file_is_written_anew_only_if_asked(store, client, monkeypatch):
+def test_a_large_file_is_rewritten_only_on_request(store, client, monkeypatch):
     monkeypatch.setattr(sqlite, "_SCRUBBED_BYTES", 0)
     for _ in range(3):
         settled(client)
@@ -246,7 +248,7 @@ def test_a_large_file_is_written_anew_only_if_asked(store, client, monkeypatch):
 
 
 @pytest.mark.sqlite_only("backups are of files")
-def test_it_says_where_it_remains_and_for_how_long(make_store, clock):
+def test_the_command_reports_where_forgotten_texts_remain_and_for_how_long(make_store, clock):
     store = make_store(backups_keep=(7, 4))
     settled(store.client().speaking(2))
     backup = store.shop.backups.make()
@@ -282,7 +284,7 @@ def test_a_restored_backup_forgets_again_what_was_forgotten_since(store, client,
     assert "is in it again" in messages(command(store, "db", "restore", backup, "--keep-keys"))
 
 
-def test_the_service_forgets_by_itself_after_the_days_of_its_setting(make_store, clock):
+def test_the_service_forgets_automatically_after_the_configured_days(make_store, clock):
     store = make_store(forget_after_days=30)
     client = store.client().speaking(2)
     settled(client)

@@ -57,7 +57,7 @@ NOT_IDS = (
 
 
 @BOTH_VERSIONS
-def test_what_is_no_canonical_number_of_ours_is_not_found_by_any_operation(
+def test_an_id_that_is_not_a_canonical_number_is_not_found_by_any_operation(
     client, version, subtests
 ):
     client.place()
@@ -79,7 +79,7 @@ def test_an_encoded_digit_is_a_digit(client):
 
 
 @given(segment=st.text(ANY.filter(lambda one: one not in "/?#"), min_size=1))
-def test_no_segment_whatever_upsets_the_service(client_v2, segment):
+def test_no_path_segment_breaks_the_service(client_v2, segment):
     patient = client_v2.speaking(1)
     path = f"{patient.orders}/{segment}"
     for target in (path.encode().decode("latin-1"), quote(path)):

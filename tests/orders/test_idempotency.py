@@ -81,7 +81,7 @@ DATED = {"petId": 7, "shipDate": "2026-12-05T08:00:00Z"}
     ],
     ids=["default filled in", "default left out", "order of fields", "spelling of the instant"],
 )
-def test_the_same_order_spelled_otherwise_is_the_same(client, store, order, spelled_otherwise):
+def test_the_same_order_in_another_spelling_is_the_same(client, store, order, spelled_otherwise):
     first = place(client, order)
     assert_replays(place(client, spelled_otherwise), first)
     assert len(store.events()) == 1
@@ -134,7 +134,7 @@ def set_clock(client, clock, seconds, *, is_restarted):
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_a_clock_that_was_ahead_has_dated_is_forgotten_after_24_hours(
+def test_a_value_dated_by_a_clock_that_was_ahead_expires_after_24_hours(
     store, client, clock, is_restarted
 ):
     place(client, value="before")
@@ -159,14 +159,14 @@ def test_a_value_keeps_its_age_when_the_clock_is_set_meanwhile(client, clock, st
     assert_places(place(client))
 
 
-def test_a_value_keeps_its_age_though_nobody_noticed_yet_that_the_clock_was_set(client, clock):
+def test_a_value_keeps_its_age_before_the_clock_change_is_noticed(client, clock):
     first = place(client)
     clock.set_wall(YEAR)
     assert_replays(place(client), first)
 
 
 @pytest.mark.redis  # whose client it needs
-def test_beside_others_a_clock_that_is_set_moves_only_what_is_ahead(make_store, clock):
+def test_with_several_processes_a_clock_change_moves_only_values_that_are_ahead(make_store, clock):
     client = make_store(limits_url="redis://nowhere").client()
     service = client.store.shop.orders
     key = idempotency.IdempotencyKey(client.key_id, 1, KEY)
@@ -246,7 +246,7 @@ def test_a_rejected_order_is_not_remembered(client, store):
     assert len(store.events()) == 1
 
 
-def test_an_order_that_broke_off_is_neither_placed_nor_remembered(client, store, monkeypatch):
+def test_an_interrupted_order_is_neither_placed_nor_remembered(client, store, monkeypatch):
     def break_off(*_):
         raise RuntimeError
 
@@ -301,7 +301,7 @@ def test_a_repeated_header_is_rejected(service):
 
 
 @BOTH_VERSIONS
-def test_the_header_is_ignored_by_what_does_not_heed_it(client, version):
+def test_other_operations_ignore_the_header(client, version):
     client.place()
     client.place()
     headers = {"Idempotency-Key": "a,b"}

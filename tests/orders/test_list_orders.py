@@ -25,7 +25,7 @@ NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
 
 def store_orders(store, orders):
-    """Write orders into the table, in the place of those that are there."""
+    """Write orders into the table, replacing those that are there."""
     columns = tables.orders.columns.keys()
     rows = [{name: getattr(each, name) for name in columns} for each in orders]
     with store.database.write() as connection:
@@ -72,9 +72,7 @@ def stored_orders(draw):
 @BOTH_VERSIONS
 @given(st.lists(stored_orders(), unique_by=lambda each: each.id, max_size=8))
 @example([])
-def test_the_list_that_the_database_makes_is_the_one_that_the_schema_makes(
-    patient, version, orders
-):
+def test_the_database_serializes_the_list_as_the_schema_does(patient, version, orders):
     store_orders(patient.store, orders)
     by_id = sorted(orders, key=lambda each: each.id)
     if version == 1:
@@ -150,7 +148,7 @@ def test_a_list_is_whole_wherever_its_chunks_end(client, monkeypatch):
         orders.append(client.place(placed + 1, shipDate="2026-12-05T08:00:00Z").get_json())
 
 
-def test_a_long_list_shows_one_moment_however_long_it_takes(chunked):
+def test_a_long_list_is_one_snapshot_however_long_it_takes(chunked):
     before = chunked.get(PATH).data
     response = chunked.get(PATH)
     first = next(response.iter_encoded())
@@ -163,7 +161,7 @@ def test_a_long_list_shows_one_moment_however_long_it_takes(chunked):
     assert [each["id"] for each in later.get_json()] == [1, 2, 3, 4, 5, 6, 8, 9]
 
 
-def test_a_list_that_breaks_off_does_not_end_as_if_it_were_whole(chunked, monkeypatch):
+def test_an_interrupted_list_does_not_end_as_if_it_were_complete(chunked, monkeypatch):
     response = chunked.get(PATH)
     monkeypatch.setattr(orders_json, "_CHUNK", Query(text("no statement")))
     with pytest.raises(Exception, match="syntax error"):
@@ -175,9 +173,7 @@ def test_a_list_that_breaks_off_does_not_end_as_if_it_were_whole(chunked, monkey
     ("method", "headers", "status"),
     [("GET", {}, 200), ("HEAD", {}, 200), ("GET", {"If-None-Match": "*"}, 304)],
 )
-def test_a_client_that_does_not_read_to_the_end_keeps_no_connection(
-    chunked, method, headers, status
-):
+def test_a_client_that_stops_reading_holds_no_database_connection(chunked, method, headers, status):
     # More often than there are connections.
     for _ in range(20):
         response = chunked.request(method, PATH, headers=headers)

@@ -1,4 +1,4 @@
-"""listEvents as it happens: a page that rests until there is an event, and a stream of events."""
+"""listEvents as it happens: a page that waits for an event, and a stream of events."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class Live:
         return page
 
     def positions(self):
-        """Return how far those who follow have come."""
+        """Return the positions of all followers."""
         return {each.position for each in list(self.shop.feed._followers)}  # noqa: SLF001
 
     def is_followed(self, count=1):
-        """Wait until so many follow."""
+        """Wait until there are this many followers."""
         wait_until(lambda: self.shop.feed.followers == count)
 
 
@@ -109,7 +109,7 @@ def test_a_stream_has_every_event_once_in_order_from_the_log_and_as_they_come(li
     assert streamed == live.client.get(f"{FEED}?after={began}&limit=200").get_json()["events"]
 
 
-def test_a_commit_of_this_process_wakes_who_follows_and_nobody_where_none_does(live, monkeypatch):
+def test_a_commit_of_this_process_wakes_followers_if_there_are_any(live, monkeypatch):
     live.is_followed(0)
     assert live.shop.on_commit == set()
     monkeypatch.setattr(live.shop.feed, "_poll_seconds", 10 * PATIENCE_SECONDS)
@@ -122,7 +122,7 @@ def test_a_commit_of_this_process_wakes_who_follows_and_nobody_where_none_does(l
     assert live.shop.on_commit == set()
 
 
-def test_last_event_id_outranks_after_and_types_are_heeded(live):
+def test_last_event_id_outranks_after_and_types_filter_events(live):
     after = live.newest
     for change in (live.client.ship, live.client.cancel):
         change(live.client.place(7).get_json()["id"])
@@ -134,7 +134,7 @@ def test_last_event_id_outranks_after_and_types_are_heeded(live):
         assert ids(stream.events(1)) == [live.newest]
 
 
-def test_who_follows_a_rare_type_does_not_read_the_log_again_and_again(live, monkeypatch):
+def test_a_follower_of_a_rare_type_does_not_read_the_log_again_and_again(live, monkeypatch):
     monkeypatch.setattr(feed, "REMEMBERED_EVENTS", 10)
     # Of an earlier follower's, which would be read on from page by page.
     wait_until(lambda: live.shop.feed._memory is None)  # noqa: SLF001
@@ -157,7 +157,7 @@ def test_who_follows_a_rare_type_does_not_read_the_log_again_and_again(live, mon
     assert len([of for of in pages if len(of) > 3 and of[3]]) == 1
 
 
-def test_a_page_that_rests_in_vain_goes_on_from_what_it_looked_at(live):
+def test_a_page_that_waits_in_vain_continues_after_the_events_it_read(live):
     page = live.page(f"after={live.newest}&type=order.reopened&wait=30")
     live.is_followed()
     live.client.place(7)
@@ -180,14 +180,14 @@ def test_a_stream_begins_with_its_head_and_is_not_compressed(live):
         assert stream.message() == [":"]
 
 
-def test_what_another_program_commits_is_sent_too(live, tmp_path):
+def test_events_that_another_program_commits_are_sent_too(live, tmp_path):
     (tmp_path / "some.csv").write_text("petId\n7\n")
     with live.stream() as stream:
         assert command(live.store, "orders", "import", str(tmp_path / "some.csv")).exit_code == 0
         assert stream.events(1)[0]["type"] == "order.imported"
 
 
-def test_what_was_forgotten_is_forgotten_in_memory_too(live):
+def test_forgotten_texts_are_forgotten_in_memory_too(live):
     before = live.newest
     with live.stream() as stream:
         order_id = live.client.place(7, note="for Anna").get_json()["id"]
@@ -241,7 +241,7 @@ def test_a_stream_ends_though_its_key_was_read_just_before(live, monkeypatch, wh
         assert stream.rest().endswith(f": end {why}\n\n")
 
 
-def test_a_stream_ends_when_an_expiry_comes_that_its_key_got_meanwhile(live):
+def test_a_stream_ends_at_an_expiry_that_its_key_got_meanwhile(live):
     key_id, secret = live.store.issue(per_minute=100, per_day=1_000)
     with live.stream(key=secret) as stream:
         stream.message()
@@ -253,7 +253,7 @@ def test_a_stream_ends_when_an_expiry_comes_that_its_key_got_meanwhile(live):
         assert stream.rest().endswith(": end expired\n\n")
 
 
-def test_a_stop_ends_streams_and_spreads_their_return(store):
+def test_a_stop_ends_streams_and_spreads_out_reconnections(store):
     client = store.client()
     with served(store) as address:
         streams = [Stream(address, client.secret) for _ in range(9)]
@@ -291,7 +291,7 @@ def test_a_stream_counts_once_and_for_each_further_minute(live):
         assert left() == began - 5
 
 
-def test_metrics_count_those_that_follow_and_not_how_long(make_store):
+def test_metrics_count_followers_and_not_their_durations(make_store):
     store = make_store(metrics=True)
     with served(store) as address:
         with Stream(address, store.client().secret) as stream:
@@ -313,10 +313,10 @@ def test_the_log_has_a_line_when_a_stream_ends(live):
         assert log.getvalue().count(f"GET {FEED} 200 ") == 1
 
 
-# The page that rests.
+# The page that waits.
 
 
-def test_a_page_rests_until_an_event_that_it_asks_for(live):
+def test_a_page_waits_for_an_event_that_it_asks_for(live):
     after = live.newest
     order_id = live.client.place(7).get_json()["id"]
     page = live.page(f"after={after + 1}&wait=30&type=order.shipped")
@@ -331,7 +331,7 @@ def test_a_page_rests_until_an_event_that_it_asks_for(live):
     assert (ids(found["events"]), found["more"]) == ([after + 1], True)
 
 
-def test_a_page_rests_no_longer_than_it_was_told(live):
+def test_a_page_waits_no_longer_than_requested(live):
     after = live.newest
     page = live.page(f"after={after}&wait=30")
     live.is_followed()
@@ -353,7 +353,7 @@ def test_a_page_rests_no_longer_than_it_was_told(live):
         ("", "Last-Event-ID", {"Last-Event-ID": "9" * 30, "Accept": "text/event-stream"}),
     ],
 )
-def test_what_cannot_be_waited_for_is_rejected_by_name(live, query, named, headers):
+def test_an_invalid_wait_is_rejected_by_name(live, query, named, headers):
     answer = live.ask(f"{FEED}?{query}", **headers)
     assert (answer.status, answer.code) == (422, "validation_failed")
     assert json.loads(answer.body)["message"].startswith(f"{named}: ")
@@ -386,7 +386,7 @@ def test_the_head_alone_is_answered_at_once(live, accept, kind):
 
 
 @pytest.mark.parametrize(("of", "most"), [("MOST_OF_A_KEY", 3), ("MOST_FOLLOWERS", 3)])
-def test_beyond_the_bounds_it_is_busy_until_one_leaves(live, monkeypatch, of, most):
+def test_followers_beyond_the_bounds_are_refused_until_one_leaves(live, monkeypatch, of, most):
     assert (feed.MOST_OF_A_KEY, feed.MOST_FOLLOWERS) == (20, 2_000)
     monkeypatch.setattr(feed, of, most)
     keys = [live.store.issue()[1] for _ in range(most + 1)] if most == feed.MOST_FOLLOWERS else []
@@ -399,7 +399,7 @@ def test_beyond_the_bounds_it_is_busy_until_one_leaves(live, monkeypatch, of, mo
             answer = live.ask(f"{FEED}?after={live.newest}{query}", **headers)
             assert (answer.status, answer.code) == (503, "server_busy")
             assert answer.header("Retry-After") > 0
-        # Who does not wait is answered.
+        # Clients that don't wait are answered.
         assert live.ask(f"{FEED}?after={live.newest}").status == 200
         streams[0].close()
         live.is_followed(most - 1)

@@ -148,7 +148,7 @@ INSTANTS = st.datetimes(timezones=st.just(UTC))
 )
 @example(pet_id=1, quantity=1, ship_date=datetime.min.replace(tzinfo=UTC))
 @example(pet_id=MAX_INT64, quantity=MAX_QUANTITY, ship_date=datetime.max.replace(tzinfo=UTC))
-def test_any_sound_order_is_placed_as_it_was_sent(patient, pet_id, quantity, ship_date):
+def test_any_valid_order_is_placed_as_it_was_sent(patient, pet_id, quantity, ship_date):
     sent = {"petId": pet_id, "quantity": quantity}
     if ship_date is not None:
         sent["shipDate"] = ship_date.isoformat(timespec="milliseconds")
@@ -176,7 +176,9 @@ NUMBERS = {
 
 @BOTH_VERSIONS
 @pytest.mark.parametrize("field", NUMBERS)
-def test_what_only_looks_like_a_number_or_is_out_of_range_is_rejected(patient, field, subtests):
+def test_a_value_that_only_looks_like_a_number_or_is_out_of_range_is_rejected(
+    patient, field, subtests
+):
     others = '"quantity":1' if field == "petId" else '"petId":7'
     for literal in NUMBERS[field]:
         with subtests.test(literal[:20]):
@@ -257,7 +259,7 @@ def nested(levels, opening_bracket="[", closing_bracket="]"):
 
 
 NOT_JSON = (
-    # Cut off, or with something behind it.
+    # Truncated, or with trailing text.
     *(b"", b" \n", b'{"petId":7', SOUND + b"x", SOUND + SOUND, b'{"petId":7,}', SOUND + b"\x00"),
     *(b"{'petId':7}", b"{petId:7}", b'{"petId":7} // seven', b"petId=7", b'{"petId":"\n"}'),
     *(b'{"petId":07}', b'{"petId":+7}', b'{"petId":.5}', b'{"petId":0x7}', b'{"petId":\x0b7}'),
@@ -281,7 +283,7 @@ NOT_JSON = (
 )
 
 
-def test_what_is_not_strict_json_is_rejected(patient, subtests):
+def test_a_body_that_is_not_strict_json_is_rejected(patient, subtests):
     for body in NOT_JSON:
         with subtests.test(body[:30]):
             assert_rejected(patient, post(patient, body), 400, "malformed_request")
@@ -297,14 +299,14 @@ SOUND_JSON = (
 )
 
 
-def test_sound_json_is_read_and_then_rejected_for_what_it_says(patient, subtests):
+def test_valid_json_is_parsed_and_then_rejected_for_its_contents(patient, subtests):
     for body in SOUND_JSON:
         with subtests.test(body[:30]):
             assert_invalid(patient, post(patient, body))
 
 
 @given(at=st.integers(0, 60), removed=st.integers(0, 3), put=st.binary(max_size=3))
-def test_a_slip_in_a_body_makes_an_order_or_an_error_and_nothing_else(patient, at, removed, put):
+def test_a_typo_in_a_body_leads_to_an_order_or_an_error_and_nothing_else(patient, at, removed, put):
     sound = b'{"petId": 7, "quantity": 2, "shipDate": "2026-12-01T08:00:00Z"}'
     response = post(patient, sound[:at] + put + sound[at + removed :])
     if response.status_code == 201:

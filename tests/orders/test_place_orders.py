@@ -1,4 +1,4 @@
-"""placeOrders: up to 100 orders by one request, each of which is placed or not by itself."""
+"""placeOrders: up to 100 orders in one request, each placed or refused on its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def results(response):
     return response.get_json()["results"]
 
 
-def test_orders_are_placed_in_their_order_by_one_request(client_v2, store):
+def test_one_request_places_orders_in_the_sequence_sent(client_v2, store):
     response = place_all(client_v2, NEW, {"petId": 8, "quantity": 3, **OPTIONAL}, NEW)
     assert results(response) == [
         {"orderId": 1, "order": order_v2(id=1)},
@@ -49,7 +49,7 @@ def test_it_counts_as_one_request(store):
     assert before - after == 2
 
 
-def test_an_order_whose_reference_exists_is_refused_alone(client_v2, store):
+def test_only_the_order_whose_reference_exists_is_refused(client_v2, store):
     client_v2.place(reference="R-0")
     known = {**UNIQUE, "reference": "R-0"}
     placed, refused, again, other, last = results(
@@ -70,7 +70,7 @@ def test_of_a_hundred_with_one_reference_one_is_placed(client_v2, store):
     assert len(store.rows("SELECT id FROM orders")) == 1
 
 
-def test_a_field_that_is_not_valid_refuses_all_and_is_named(client_v2, store):
+def test_an_invalid_field_is_named_and_rejects_all_orders(client_v2, store):
     wrong = [
         *({"petId": 7}, {}, {"petId": 7, "quantity": 0}, [], {"petId": 7, "colour": 1, "a.b": 2}),
         *(None, {"petId": 7, "uniqueReference": True}),
@@ -103,7 +103,7 @@ def test_a_field_that_is_not_valid_refuses_all_and_is_named(client_v2, store):
         ([NEW], "body", "type"),
     ],
 )
-def test_the_list_is_of_1_to_100(client_v2, sent, field, code):
+def test_a_list_has_1_to_100_orders(client_v2, sent, field, code):
     response = client_v2.post(BATCH, json=sent)
     assert_error(response, *INVALID)
     (fault,) = response.get_json()["errors"]
@@ -126,7 +126,7 @@ def test_a_retry_gets_the_first_answer_and_places_nothing(client_v2, store):
     assert len(store.rows("SELECT id FROM orders")) == 99
 
 
-def test_it_heeds_the_lists_conditions_and_scopes(client_v2, store):
+def test_the_conditions_of_the_list_and_the_keys_scopes_apply(client_v2, store):
     tag = client_v2.get(ORDERS).headers["ETag"]
     unmet = (412, "precondition_failed")
     assert_error(place_all(client_v2, NEW, **{"If-None-Match": tag}), *unmet)
@@ -152,7 +152,7 @@ def test_a_large_or_deep_body_is_refused(client_v2):
         assert_error(response, 400, "malformed_request")
 
 
-def test_whom_orders_were_for_is_forgotten_in_the_remembered_answer(client_v2, store):
+def test_forgetting_an_order_also_blanks_the_remembered_answer(client_v2, store):
     keyed = {"Idempotency-Key": "one"}
     orders = [{**NEW, "shipTo": "Mia Wong"}, {**NEW, "shipTo": "Leo Park"}]
     place_all(client_v2, *orders, **keyed)

@@ -1,4 +1,4 @@
-"""reopenOrder: what it makes of an order, of the figures, and of the ways to ask for it."""
+"""reopenOrder: its effect on an order and on the figures, and the ways to request it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_reopened_order_is_as_it_was_placed(client, store, clock, change, orde
     assert complaint(store) is None
 
 
-def test_what_was_expected_last_comes_back(client):
+def test_the_last_expected_ship_date_comes_back(client):
     settled(client, "ship", shipDate=EXPECTED)
     client.request("PATCH", f"{ORDERS}/1", json={"note": "after it shipped"})
     assert reopen(client).get_json()["shipDate"] == EXPECTED
@@ -75,7 +75,7 @@ def test_a_pending_order_stays_as_it_is_without_an_event(client, store):
     assert len(store.events()) == 1
 
 
-def test_it_counts_again_as_pending_on_the_day_that_it_counted_on(client, store, clock):
+def test_a_reopened_order_counts_as_pending_on_the_day_it_was_placed(client, store, clock):
     for change in ("ship", "cancel", "ship", "cancel"):
         settled(client, change)
     clock.advance(24 * 3600)

@@ -1,4 +1,4 @@
-"""The words that the search finds orders by, as these are changed in any order."""
+"""The words that the search finds orders by, after changes in any sequence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SEARCHES = [
 
 
 def change(service, chance, order_id):
-    """Do any of the things that can be done with an order, allowed or not."""
+    """Make any change to an order, allowed or not."""
     name = chance.choice([*TEXTS])
     changes = [
         lambda: service.change(order_id, {name: chance.choice(TEXTS[name])}, BY_COMMAND),
@@ -65,7 +65,7 @@ def is_found(order, search):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_orders_are_found_by_their_words_whatever_became_of_them(store, seed):
+def test_orders_are_found_by_their_words_after_any_changes(store, seed):
     chance = random.Random(seed)
     database, service = store.database, OrderService(store.database, Clock())
     for _ in range(20):

@@ -48,7 +48,7 @@ BAN = SimpleNamespace(after=4, window=60, seconds=300)
 
 @dataclass
 class Window:
-    """A fixed window. It ends at a time of the model's clock."""
+    """A fixed window, which ends at a time of the model's clock."""
 
     length: int
     quota: int
@@ -186,7 +186,7 @@ ORDERS = st.fixed_dictionaries(
         "shipDate": st.just("2026-12-24T18:00:00.000Z"),
     },
 )
-# Few, so that they come again; the first two are the same order.
+# Few, so that they repeat; the first two are the same order.
 PATCHES = st.fixed_dictionaries(
     {}, optional={"quantity": st.integers(1, 2), "note": st.sampled_from([None, "A gift", "1\n2"])}
 )
@@ -244,7 +244,7 @@ class Shopping(RuleBasedStateMachine):
         return None
 
     def id_of(self, number):
-        """Turn a number into an id, mostly of one of the newest orders; 0 is one that none has."""
+        """Turn a number into an id, mostly of a new order; 0 for one that no order has."""
         return max(0, len(self.model.orders) + 1 - number)
 
     @rule(key=KEYS, order=ORDERS)

@@ -1,4 +1,4 @@
-"""References that no two orders may have: asked for by a request, by a setting, by an import."""
+"""Unique references: requested by a client, by a setting, or by an import."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def change(client, order_id, **fields):
     return client.request("PATCH", f"{ORDERS}/{order_id}", json=fields)
 
 
-def test_a_reference_that_any_order_has_is_refused_with_where_that_order_is(client_v2, store):
+def test_a_duplicate_reference_is_refused_with_the_path_of_the_other_order(client_v2, store):
     client_v2.place(reference="R-1")
     assert place(client_v2, "R-2").status_code == 201
     for end in (lambda _: None, client_v2.ship, client_v2.cancel):
@@ -54,14 +54,14 @@ def test_a_reference_that_any_order_has_is_refused_with_where_that_order_is(clie
     assert len(store.rows("SELECT id FROM orders")) == 2
 
 
-def test_references_are_compared_exactly_and_by_those_who_ask_for_it(client_v2):
+def test_references_are_compared_exactly_and_only_on_request(client_v2):
     client_v2.place(reference="Größe")
     for other in ("größe", "GRÖSSE", "Größe ", "Grosse", "Gr_ße"):
         assert place(client_v2, other).status_code == 201, other
     assert_error(place(client_v2, "Größe"), *EXISTS)
     assert place(client_v2, "Größe", uniqueReference=False).status_code == 201
     assert "uniqueReference" not in client_v2.place(reference="Größe").get_json()
-    # Of several that have it, the first.
+    # Of several orders with the reference, the first.
     assert place(client_v2, "Größe").headers["Location"] == f"{ORDERS}/1"
 
 
@@ -79,26 +79,26 @@ def test_uniqueness_needs_a_reference_and_is_true_or_false(client_v2):
     assert_error(client_v2.speaking(1).place(uniqueReference=True), 422, "validation_failed")
 
 
-def test_a_retry_comes_before_it(client_v2, store):
+def test_a_retry_is_recognised_before_uniqueness_is_checked(client_v2, store):
     first = place(client_v2, headers=KEYED)
     again = place(client_v2, headers=KEYED)
     assert (again.status_code, again.data) == (201, first.data)
     assert again.headers["Idempotent-Replayed"] == "true"
     assert_error(place(client_v2, headers={"Idempotency-Key": "two"}), *EXISTS)
-    # That it was to be unique is a part of the request.
+    # Uniqueness is part of the request.
     for other in (
         place(client_v2, headers=KEYED, uniqueReference=False),
         client_v2.place(reference="R-1", headers=KEYED),
     ):
         expected = (422, "idempotency_key_reused")
         assert_error(other, *expected)
-    # What was refused is not remembered: the reference may be free by then.
+    # Refusals are not remembered: by the retry, the reference may be free.
     change(client_v2, 1, reference=None)
     assert place(client_v2, headers={"Idempotency-Key": "two"}).status_code == 201
     assert len(store.rows("SELECT id FROM orders")) == 2
 
 
-def test_where_the_shop_says_so_all_are_unique(unique):
+def test_with_the_setting_all_references_are_unique(unique):
     for order in ({}, {"uniqueReference": False}):
         reference = f"R-{len(order)}"
         assert unique.place(reference=reference).status_code == 201
@@ -108,7 +108,7 @@ def test_where_the_shop_says_so_all_are_unique(unique):
         assert unique.speaking(1).place().status_code == 201
 
 
-def test_where_the_shop_says_so_a_change_is_held_to_it(unique):
+def test_with_the_setting_a_change_must_keep_references_unique(unique):
     for reference in ("R-1", "R-2"):
         unique.place(reference=reference)
     response = change(unique, 2, reference="R-1")
@@ -118,13 +118,13 @@ def test_where_the_shop_says_so_a_change_is_held_to_it(unique):
     assert change(unique, 2, reference="R-2", note="its own").status_code == 200
     assert change(unique, 2, reference="R-3").status_code == 200
     assert change(unique, 1, reference="R-2").status_code == 200
-    # Why it can't change at all comes first.
+    # The reason why the order can't change at all comes first.
     unique.ship(2)
     assert_error(change(unique, 2, reference="R-2"), 409, "order_already_shipped")
     assert_error(change(unique, 9, reference="R-2"), 404, "order_not_found")
 
 
-def test_what_shared_a_reference_before_stays_as_it_is(make_store, store):
+def test_orders_that_already_shared_a_reference_stay_as_they_are(make_store, store):
     client = client_of(store)
     for _ in range(2):
         client.place(reference="R-1")
@@ -141,7 +141,7 @@ def test_without_the_setting_a_change_may_repeat_a_reference(client_v2):
     assert change(client_v2, 2, reference="R-1").status_code == 200
 
 
-def test_of_a_hundred_that_place_it_at_once_one_does(store):
+def test_of_a_hundred_simultaneous_orders_with_one_reference_one_is_placed(store):
     client, barrier = client_of(store), threading.Barrier(100)
     order = {"petId": 7, "reference": "R-1", "uniqueReference": True}
     with serving(store.app) as address, ThreadPoolExecutor(100) as pool:
@@ -159,8 +159,8 @@ def test_of_a_hundred_that_place_it_at_once_one_does(store):
     assert orders_of(store, "id, reference") == [(1, "R-1")]
 
 
-def test_of_two_processes_over_one_store_one_places_each(store, settings, clock):
-    # An application of its own has connections of its own: to the database, another process.
+def test_two_processes_over_one_store_place_each_reference_once(store, settings, clock):
+    # An application with its own connections is another process to the database.
     other = Store(settings, clock)
     clients = client_of(store), client_of(other)
     try:
@@ -194,7 +194,7 @@ def test_an_import_with_unique_references_names_each_line_that_repeats_one(store
     imported(import_file(store, tmp_path, REPEATED), 4)
 
 
-def test_the_setting_holds_imports_to_it_and_what_is_known_can_be_left_out(make_store, tmp_path):
+def test_the_setting_applies_to_imports_which_can_skip_known_references(make_store, tmp_path):
     store = make_store(unique_references=True)
     assert "'R-1' is also on line 2" in import_rejected(store, tmp_path, REPEATED)
     imported(import_file(store, tmp_path, ROWS), 4)

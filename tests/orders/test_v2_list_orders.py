@@ -100,7 +100,7 @@ FILTERED = {
     **{f"search={sign}3": [3] for sign in ("No.%20", "no.", "NO%20", "No", "No.%20%23")},
     **{f"search={text}": [] for text in ("No.%203x", "No.", "No.%20%203", "%23%233", "n3")},
     "search=r-1": [1, 4],
-    # How a further part begins, which is no separator.
+    # The prefix of a further part, which is not a separator.
     "search=1": [1, 4],
     "search=1&sort=-placedAt": [4, 1],
     "search=-1": [],
@@ -117,7 +117,7 @@ FILTERED = {
     "placedFrom=2026-12-01T14:00:00%2B01:00&placedBefore=2026-12-01T15:00:00%2B01:00": [2],
     "shipsFrom=2026-12-07T08:00:00Z": [1, 4, 6],
     "shipsBefore=2026-12-07T08:00:00.001Z": [3, 6],
-    # Bounds that are finer than what is stored.
+    # Bounds that are finer than stored times.
     "shipsFrom=2026-12-07T08:00:00.0009Z": [1, 4],
     "shipsBefore=2026-12-07T08:00:00.0001Z": [3, 6],
     "shipsBefore=2026-12-07T08:00:00.000000Z": [3],
@@ -158,7 +158,7 @@ def test_each_filter_has_orders_that_it_finds_and_values_that_are_rejected():
     assert names - {*REJECTED} == set(), "REJECTED"
 
 
-def test_filters_let_through_what_they_say_and_nothing_else(shelf):
+def test_filters_find_exactly_the_orders_that_match(shelf):
     for query, expected in FILTERED.items():
         assert ids(shelf.get(f"{PATH}?{query}")) == expected, query
         assert follow(shelf, f"{query}&limit=2") == expected, query
@@ -181,7 +181,7 @@ def test_orders_are_found_by_any_part_of_a_reference_as_it_is_now(own_shelf):
     assert found("77") == []
 
 
-# How a word of each begins, and what is none.
+# The prefix of a word of each text, and texts that are not words.
 FOUND = {
     "red": ["item"],
     "collar, 3": ["item"],
@@ -245,7 +245,7 @@ def test_a_page_has_fifty_orders_by_default(client_v2):
     assert len(ids(client_v2.get(f"{PATH}?limit=200"))) == 51
 
 
-def test_next_is_there_exactly_while_there_is_more_and_the_link_says_the_same(shelf):
+def test_next_is_present_exactly_while_there_is_more_and_agrees_with_the_link(shelf):
     response = shelf.get(f"{PATH}?limit=4&sort=-placedAt&status=pending&status=shipped")
     page = response.get_json()
     target, relation = re.fullmatch("<(.*)>; (.*)", response.headers["Link"]).groups()
@@ -318,7 +318,7 @@ def test_a_cursor_that_was_changed_is_rejected(shelf):
 @example("")
 @example("[" * 3000)
 @example(base64.b64encode(b"[" * 3000).decode())
-def test_what_is_no_cursor_is_rejected(shelf, text):
+def test_an_invalid_cursor_is_rejected(shelf, text):
     assert_names(shelf.get(f"{PATH}?after={quote(text)}"), "after")
 
 
@@ -398,7 +398,7 @@ def test_the_etag_is_of_the_newest_event_whatever_the_query(own_shelf):
     assert changed.headers["ETag"] != first
 
 
-def test_more_queries_than_are_cached_are_all_answered_right(shelf):
+def test_more_queries_than_fit_in_the_cache_are_answered_correctly(shelf):
     for _ in range(2):
         for day in range(1, 29):
             moment = quote(format_instant(NOON.replace(day=day)))

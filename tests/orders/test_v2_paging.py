@@ -27,7 +27,7 @@ PATH = "/v2/store/orders"
 SORTS = [Sort(by, descending) for by in SortBy for descending in (False, True)]
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 # Which plan is chosen: always the sort's index, or always a filter's.
-# pages.FEW, TRIED and MANY, by what they have pages do.
+# pages.FEW, TRIED and MANY, by the plan that they lead to.
 FEW = {
     "nothing is few": (-1, 0, -1),
     "everything is few": (10**9, 0, -1),
@@ -50,7 +50,7 @@ ADDRESSES = (None, "Mia Wong\nUpper Rd 7\r\nLeeds")
 
 
 def random_orders(number, seed):
-    """Yield the rows of so many orders of two years."""
+    """Yield the rows of this many orders over two years."""
     chance = random.Random(seed)
     for order_id in range(1, number + 1):
         placed_at = BEGIN + timedelta(hours=chance.randrange(17_000))
@@ -124,7 +124,7 @@ def is_within(instant, since, before):
 
 
 def expected(rows, filters, sort):
-    """Return the ids of a list by the simplest means."""
+    """Return the ids of a list, computed in the simplest way."""
     matching = [
         row | {"due_at": row["ship_date"] or row["placed_at"]}
         for row in rows

@@ -45,18 +45,18 @@ def ship_all(client, order_ids, **more):
 # Optional fields.
 
 
-def test_the_tests_have_every_optional_field_and_each_text_is_by_a_rule():
+def test_every_optional_field_is_tested_and_each_text_has_a_rule():
     optional = {name_in_api(each.name) for each in fields(NewOrder) if each.default is None}
     assert optional == {*OPTIONAL}, "OPTIONAL in tests/support/orders.py"
     texts = {each.name for each in tables.orders.columns if type(each.type) is String}
     assert texts == {"status"}, "is it about a person? Let TEXTS in orders/domain.py say that"
 
 
-# No field is one of these, whatever its type.
+# Invalid for every field, whatever its type.
 NO_VALUES = (7, 1.5, "", "\0", [], {}, ["R-1"])
 
 
-def test_an_optional_field_is_rejected_by_name_unless_it_is_what_it_must_be(client, store):
+def test_an_invalid_optional_field_is_rejected_by_name(client, store):
     for name in OPTIONAL:
         for value in (*NO_VALUES, None):
             response = client.post(ORDERS, json={"petId": 7, name: value})
@@ -69,7 +69,7 @@ def test_an_optional_field_is_rejected_by_name_unless_it_is_what_it_must_be(clie
     assert len(store.events()) == 1
 
 
-# The request, its field at fault, and the code of that: version 2's own. "" is no field.
+# The request, its invalid field, and version 2's error code. "" stands for no field.
 FAULTS = [
     ("post", "", {}, "petId", "required"),
     ("post", "", {"petId": 7, "pet": 7}, "pet", "unknown"),
@@ -95,7 +95,7 @@ FAULTS = [
 ]
 
 
-def test_each_fault_has_its_field_and_a_code_for_programs(client):
+def test_each_error_names_its_field_and_has_a_code_for_programs(client):
     for method, end, sent, field, code in FAULTS:
         body = {} if method == "get" else {"data": json.dumps(sent) if sent is not None else "{"}
         path = SHIPMENTS if end.endswith("shipments") else ORDERS + end
@@ -108,7 +108,7 @@ def test_each_fault_has_its_field_and_a_code_for_programs(client):
         assert named == answer["message"]
 
 
-def test_of_many_faults_the_first_hundred_are_listed(client):
+def test_of_many_errors_the_first_hundred_are_listed(client):
     secret = f"sok_{'A' * 43}"
     sent = {secret: 1, "\ud800": 1, **{f"f{nth}": nth for nth in range(200)}}
     answer = client.post(ORDERS, json=sent).get_json()
@@ -129,7 +129,7 @@ CHANGES = [
 ]
 
 
-def test_a_patch_changes_what_it_names_with_one_event(client, clock):
+def test_a_patch_changes_the_fields_it_names_with_one_event(client, clock):
     for body, changed in CHANGES:
         before = client.place(**ORDER).get_json()
         clock.advance(60)
@@ -192,7 +192,7 @@ BAD_PATCHES = [
 ]
 
 
-def test_a_fault_of_a_patch_comes_before_any_of_the_order(client, store):
+def test_an_invalid_patch_is_reported_before_the_state_of_the_order(client, store):
     types = "application/merge-patch+json, application/json"
     for body, error, content_type in BAD_PATCHES:
         for order_id in ("1", "2", "abc"):
@@ -208,7 +208,7 @@ def test_a_fault_of_a_patch_comes_before_any_of_the_order(client, store):
     assert len(store.events()) == 1
 
 
-def test_there_is_no_order_to_change_and_a_read_key_changes_none(client, store):
+def test_a_missing_order_is_not_found_and_a_read_key_changes_none(client, store):
     for order_id in ("2", "abc", "01"):
         assert_error(patch(client, {"note": "x"}, order_id), 404, "order_not_found")
         fails = {"If-Match": '"nope"'}
@@ -219,7 +219,7 @@ def test_there_is_no_order_to_change_and_a_read_key_changes_none(client, store):
     assert_error(client.request("PATCH", "/v1/store/orders/1"), 405, "method_not_allowed")
 
 
-def test_of_editors_of_the_same_order_one_wins_each_round_and_no_update_is_lost(client, store):
+def test_one_of_several_editors_wins_each_round_and_no_update_is_lost(client, store):
     def edit(editor):
         shown = client.order(1)
         note = shown.get_json()["note"]
@@ -241,7 +241,7 @@ def test_of_editors_of_the_same_order_one_wins_each_round_and_no_update_is_lost(
     assert len(store.events()) == 6
 
 
-# ETags of every write, and conditions of a placing.
+# ETags of every write, and conditions on placing.
 
 
 def writes(client, order_id=1):
@@ -271,7 +271,7 @@ def each_write(client):
         yield name, order_id, writes(client, order_id)[name]
 
 
-def test_the_answer_of_a_write_has_the_strong_tag_of_the_order(client):
+def test_the_response_to_a_write_has_the_strong_etag_of_the_order(client):
     for name, order_id, send in each_write(client):
         if "shipOrders" in name:
             continue
@@ -287,7 +287,7 @@ def test_the_answer_of_a_write_has_the_strong_tag_of_the_order(client):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_placing_is_made_only_if_the_list_is_as_it_says(client, store, version):
+def test_an_order_is_placed_only_if_the_condition_on_the_list_holds(client, store, version):
     client = client.speaking(version)
     tag = client.get(client.orders).headers["ETag"]
     for unwanted in ("*", tag, tag.removeprefix("W/"), f'"another", {tag}'):
@@ -306,7 +306,7 @@ def test_a_placing_is_made_only_if_the_list_is_as_it_says(client, store, version
     assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
 
 
-def test_orders_ship_together_only_if_the_list_is_as_it_says(client, store):
+def test_orders_ship_together_only_if_the_condition_on_the_list_holds(client, store):
     tag = client.get(ORDERS).headers["ETag"]
     for name, value in (("If-Match", tag), ("If-Match", '"x"'), ("If-None-Match", tag)):
         assert_error(ship_all(client, [1], headers={name: value}), 412, PRECONDITION)
@@ -324,7 +324,7 @@ def test_orders_ship_together_only_if_the_list_is_as_it_says(client, store):
 KEPT = ("Location", "ETag", "Cache-Control", "Vary", "Content-Type", "Content-Length")
 
 
-def test_a_write_that_is_sent_again_gets_its_first_answer(client, store, clock):
+def test_a_retried_write_gets_its_first_answer(client, store, clock):
     for name, order_id, send in each_write(client):
         key = {"Idempotency-Key": name.replace(" ", "-")}
         first = send(**key)
@@ -371,7 +371,7 @@ def test_a_refusal_is_not_remembered_and_a_bad_key_does_nothing(client, store):
 # shipOrders.
 
 
-def test_each_of_several_orders_ships_or_not_by_itself(client, store, clock):
+def test_each_of_several_orders_ships_or_fails_on_its_own(client, store, clock):
     for _ in range(4):
         client.place()
     client.ship(2)
@@ -401,7 +401,7 @@ def test_each_of_several_orders_ships_or_not_by_itself(client, store, clock):
     assert stats["byStatus"] == {"pending": 0, "shipped": 4, "cancelled": 1}
 
 
-def test_a_hundred_orders_are_one_request_of_the_limits(client, store):
+def test_shipping_a_hundred_orders_counts_as_one_request(client, store):
     for _ in range(99):
         client.place()
     left = int(client.get("/v2/usage").headers["X-RateLimit-Remaining"])
@@ -443,7 +443,7 @@ GOOD_TEXTS = {
 }
 
 
-def test_texts_are_as_long_and_have_as_many_lines_as_they_may(client, store):
+def test_texts_have_a_maximum_length_and_number_of_lines(client, store):
     client.place()
     client.ship(1)
     client.place()
@@ -471,8 +471,8 @@ BAD_SHIPMENTS = [
 ]
 
 
-def test_of_too_many_ids_none_is_looked_at(client):
-    # No message for each, either: it took a tenth of a second.
+def test_too_many_ids_are_rejected_unread(client):
+    # Nor is there a message for each: that took a tenth of a second.
     for ids in ([1.5] * 12_000, ["x"] * 101):
         response = client.post(SHIPMENTS, json={"orderIds": ids})
         assert_error(response, *INVALID)
@@ -481,7 +481,7 @@ def test_of_too_many_ids_none_is_looked_at(client):
     assert response.get_json()["message"] == "orderIds[0]: must not be null."
 
 
-def test_a_fault_of_a_shipment_ships_nothing(client, store):
+def test_an_invalid_shipment_ships_nothing(client, store):
     for body, name in BAD_SHIPMENTS:
         response = client.post(SHIPMENTS, json=body)
         assert_error(response, *INVALID)
