@@ -232,7 +232,7 @@ ANSWERS = [
         ORDERS_V2,
         409,
         "reference_exists",
-        body(b'{"petId":7,"reference":"R","uniqueReference":true}'),
+        body(b'{"petId":7,"reference":"taken","uniqueReference":true}'),
     ),
     Case("writer", "GET", f"{ORDERS_V2}/1/events", 200),
     Case("writer", "GET", f"{ORDERS_V2}/99/events", 404, "order_not_found"),
@@ -281,7 +281,8 @@ def shared(shared_store):
     writer = store.client()
     with store.database.write() as connection:
         connection.execute(insert(tables.pets).values(id=7, name="Rex", status="sold"))
-    for _ in range(3):
+    writer.speaking(2).place(reference="taken")
+    for _ in range(2):
         writer.place()
     writer.ship(2)
     writer.cancel(3)
