@@ -1,4 +1,4 @@
-"""Backups that the service makes by itself: when, which are kept, and whether they are sound."""
+"""Automatic backups: when they are made, which are kept, and whether they are sound."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def live(backups, clock, seconds):
     backups.tend()
 
 
-def test_the_first_is_made_within_a_minute_of_a_start_and_then_one_a_day(filled, backups, clock):
+def test_the_first_backup_is_made_within_a_minute_of_a_start_then_one_a_day(filled, backups, clock):
     assert backups.tend() <= 60
     assert names(backups) == []
     clock.advance(45)
@@ -62,14 +62,16 @@ def test_the_first_is_made_within_a_minute_of_a_start_and_then_one_a_day(filled,
     assert names(backups) == ["20261201T120045Z"]
     live(backups, clock, 2 * DAY)
     assert [name[:8] for name in names(backups)] == ["20261203", "20261202", "20261201"]
-    # A start finds that there is one of today.
+    # A start finds today's backup.
     again = filled.restarted()
     live(again.shop.backups, clock, 3_600)
     assert len(names(backups)) == 3
     again.shop.end()
 
 
-def test_a_backup_is_for_its_owner_only_with_its_sum_beside_it_and_whole(backups, filled, tmp_path):
+def test_a_backup_is_complete_private_to_its_owner_and_has_a_checksum_beside_it(
+    backups, filled, tmp_path
+):
     made = backups.make()
     assert made.path == filled.settings.instance / "backups" / "orders-20261201T120000Z.db"
     sums = made.path.with_name(f"{made.path.name}.sha256")
@@ -111,16 +113,16 @@ def test_a_year_keeps_seven_days_and_four_weeks_and_what_is_not_a_backup(backups
     assert 8 <= len(ages) <= 11
     assert max(ages) <= 28
     assert names_in(backups.folder) > others
-    # Each has its sum.
+    # Each has its checksum.
     assert len(names_in(backups.folder) - others) == 2 * len(ages)
 
 
 def told(filled):
-    """Return what `flask db backups` says beside its table."""
+    """Return the messages that `flask db backups` shows with its table."""
     return command(filled, "db", "backups").stderr
 
 
-def test_what_failed_is_told_at_once_and_tried_again_in_an_hour(
+def test_a_failed_backup_is_reported_at_once_and_retried_in_an_hour(
     filled, backups, clock, monkeypatch, caplog
 ):
     usage = SimpleNamespace(free=1_000, total=10**9)
@@ -129,7 +131,7 @@ def test_what_failed_is_told_at_once_and_tried_again_in_an_hour(
     backups.tend()
     assert "20261201T120100Z: it takes" in backups.standing().failure
     assert "The service can't make its backup (20261201T120100Z: it takes" in told(filled)
-    # What a person can do, elsewhere or as another user, says nothing of the service.
+    # A manual backup, elsewhere or by another user, says nothing about the service.
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
         assert (
@@ -153,7 +155,7 @@ def test_what_failed_is_told_at_once_and_tried_again_in_an_hour(
     assert "The service can't" not in told(filled)
 
 
-def test_a_copy_that_is_not_sound_or_cut_off_is_not_kept(backups, clock, monkeypatch):
+def test_a_corrupt_or_truncated_copy_is_not_kept(backups, clock, monkeypatch):
     def refuse(*_):
         raise checks.UnfitDatabase("damaged")
 
@@ -169,7 +171,7 @@ def test_a_copy_that_is_not_sound_or_cut_off_is_not_kept(backups, clock, monkeyp
     assert names_in(backups.folder) == set()
 
 
-def test_a_clock_that_jumps_makes_neither_many_nor_none_and_no_date_loses_a_backup(
+def test_a_clock_that_jumps_causes_neither_many_backups_nor_none_and_loses_none(
     backups, clock, monkeypatch
 ):
     clock.advance(60)
@@ -197,7 +199,7 @@ def test_a_clock_that_jumps_makes_neither_many_nor_none_and_no_date_loses_a_back
     assert not backups.standing().is_sound
     live(backups, clock, 2 * 3_600)
     assert backups.standing().is_sound
-    # To and fro, for an hour.
+    # Back and forth, for an hour.
     made = Mock(wraps=backups.make)
     monkeypatch.setattr(backups, "make", made)
     for _ in range(120):
@@ -249,7 +251,7 @@ def test_a_drill_finds_orders_and_days_that_differ_from_the_log(filled, backups,
         backups.drill(made)
 
 
-def test_a_drill_takes_no_longer_for_each_quarter_of_an_hour_that_there_is(filled, tmp_path):
+def test_the_time_of_a_drill_does_not_grow_with_the_quarters_of_an_hour(filled, tmp_path):
     # Orders of 2,000 quarters and more: SQLite's steps are as many on any machine.
     year.write(tmp_path / "year.csv", year.rows(2_000, seed=1))
     assert command(filled, "orders", "import", str(tmp_path / "year.csv")).exit_code == 0
@@ -259,7 +261,7 @@ def test_a_drill_takes_no_longer_for_each_quarter_of_an_hour_that_there_is(fille
         assert checks.complaint(connection) is None
 
 
-def test_the_command_lists_makes_and_checks(filled, backups, clock):
+def test_the_command_lists_makes_and_checks_backups(filled, backups, clock):
     assert "There are no backups yet." in command(filled, "db", "backups").stderr
     assert "is on the same disk as the store" in command(filled, "db", "backups", "--now").stderr
     clock.advance(DAY)
@@ -279,7 +281,7 @@ def test_the_command_lists_makes_and_checks(filled, backups, clock):
     assert command(filled, "db", "backups").exit_code == 1
 
 
-def test_a_backup_by_hand_displaces_none_of_the_day_and_goes_with_it(filled, backups, clock):
+def test_a_manual_backup_replaces_no_daily_one_and_is_deleted_with_it(filled, backups, clock):
     clock.advance(60)
     backups.tend()
     for hours in (1, 2):
@@ -291,7 +293,7 @@ def test_a_backup_by_hand_displaces_none_of_the_day_and_goes_with_it(filled, bac
     assert [name[16:] for name in names(backups)] == ["", "-manual", "-manual", ""]
     live(backups, clock, 30 * DAY)
     assert not [name for name in names(backups) if name.startswith("20261201")]
-    # On a day that has no other, one counts as the day's.
+    # On a day without another, a manual one counts as the day's.
     clock.advance(DAY - 7_200)
     command(filled, "db", "backups", "--now")
     live(backups, clock, 3_600)
@@ -308,9 +310,7 @@ def elsewhere(make_store, tmp_path, clock):
     return store, store.shop.backups, disk
 
 
-def test_a_folder_that_vanished_is_a_failure_until_it_is_back_or_begun_anew(
-    elsewhere, clock, tmp_path
-):
+def test_a_vanished_folder_is_a_failure_until_it_is_back_or_recreated(elsewhere, clock, tmp_path):
     store, backups, disk = elsewhere
     live(backups, clock, DAY)
     assert len(names(backups)) == 2
@@ -336,7 +336,7 @@ def test_a_folder_that_vanished_is_a_failure_until_it_is_back_or_begun_anew(
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can give files away")
-def test_what_root_makes_is_the_folder_owners(filled, backups, tmp_path):
+def test_backups_made_by_root_belong_to_the_folders_owner(filled, backups, tmp_path):
     folder = filled.settings.instance
     filled.shop.end()
     os.chown(folder, 65_534, 65_534)
@@ -355,7 +355,7 @@ def test_what_root_makes_is_the_folder_owners(filled, backups, tmp_path):
     assert {name for name in made if owned[name] != 65_534} == set()
 
 
-def test_what_is_no_whole_backup_is_said_without_reading_it_through(filled, backups, clock):
+def test_an_incomplete_backup_is_reported_without_reading_it_all(filled, backups, clock):
     clock.advance(60)
     backups.tend()
     clock.advance(DAY)
@@ -370,7 +370,7 @@ def test_what_is_no_whole_backup_is_said_without_reading_it_through(filled, back
     assert "A backup is damaged." in done.stderr
     assert [line.count("is cut off") for line in done.stdout.splitlines()] == [0, 1, 0, 0, 0, 1]
     assert "has no checksum beside it" in done.stdout.splitlines()[3]
-    # It does not count as the day's, nor as the newest that is kept.
+    # It counts neither as the day's nor as the newest one.
     assert not backups.standing().is_sound
     clock.advance(RETRY_SECONDS)
     backups.tend()

@@ -19,7 +19,7 @@ from tests.support.running_shop import ORDERS, PET
 from tests.support.stores import assert_error, logged
 
 ORDER = f"{ORDERS}/1"
-# What each request makes of the rows that it reads.
+# How each request converts the rows that it reads.
 MADE = {
     ORDER: (orders_json, "Entity"),
     ORDERS: (orders_json, "Listed"),
@@ -27,7 +27,7 @@ MADE = {
     "a placing": (order_store, "Changed"),
     "an unknown key": (key_store, "ApiKey"),
 }
-# A statement that writes what the service would not, and what the value is not.
+# A statement that writes an invalid value, and what the value is not.
 BAD_VALUES = {
     "UPDATE api_keys SET expires_at = 'soon~'": "instant",
     "UPDATE api_keys SET expires_at = '2099-01-01T00:00:00'": "instant",
@@ -53,7 +53,9 @@ def sent(client, what):
 
 
 @pytest.mark.parametrize("what", MADE)
-def test_a_bug_is_no_damage_and_is_logged_with_its_traceback(client, monkeypatch, what):
+def test_a_bug_is_not_reported_as_damage_and_is_logged_with_its_traceback(
+    client, monkeypatch, what
+):
     monkeypatch.setattr(*MADE[what], None)
     with logged() as log:
         assert_error(sent(client, what), 500, "internal_error")
@@ -63,7 +65,7 @@ def test_a_bug_is_no_damage_and_is_logged_with_its_traceback(client, monkeypatch
 
 @pytest.mark.sqlite_only("values that PostgreSQL's types refuse")
 @pytest.mark.parametrize("statement", BAD_VALUES)
-def test_a_value_that_stands_for_nothing_is_damage_and_is_logged(client, statement):
+def test_a_meaningless_value_is_reported_and_logged_as_damage(client, statement):
     with closing(sqlite.connect(client.store.database.path)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute(statement)

@@ -60,7 +60,7 @@ def settings(tmp_path, server, name):
 
 @pytest.fixture
 def move(make_store):
-    """Move a shop as its README says; return it as it is started then."""
+    """Move a shop as the README describes; return the shop started after the move."""
     moved = []
 
     def run(store):
@@ -80,7 +80,7 @@ def move(make_store):
 
 @pytest.fixture
 def busy(store, client):
-    """Return the shop with orders of each kind, pets, a used idempotency key and lost ids."""
+    """Return the shop with orders of each kind, pets, a used Idempotency-Key and lost ids."""
     rows = [
         (2, {"petId": 7, "reference": "“Höhle” 🐢", "placedAt": "2025-02-28T23:59:59.999Z"}),
         (3, {"petId": 8, "status": "shipped", "shipDate": "1999-12-31T00:00:00+01:00"}),
@@ -147,7 +147,7 @@ def test_clients_get_the_same_answers_byte_for_byte_and_ids_continue(busy, clien
         for path in (*PATHS, rest):
             answer = client.get(path)
             headers = [answer.headers.get(name) for name in ("ETag", "Link", "Content-Type")]
-            # Of a server, the service makes no backups.
+            # The service makes no backups of a server.
             yield answer.status_code, re.sub(rb',"backups":[{][^}]*[}]', b"", answer.data), headers
 
     cursor = client.get(f"{PAGES}?limit=3&sort=-placedAt").get_json()["next"]
@@ -170,7 +170,7 @@ def test_clients_get_the_same_answers_byte_for_byte_and_ids_continue(busy, clien
 
 
 def test_a_retry_after_the_move_replays_the_first_answer(store, client, move):
-    # Keys that no two languages sort alike.
+    # Keys whose sort order differs between languages.
     first = {
         key: client.place(7, headers={"Idempotency-Key": key}).data
         for key in ("b-1", "B-1", "_b", "a1", "A-1", "a-1", "ab", "a.b")
@@ -207,10 +207,10 @@ def test_a_shop_without_orders_moves_into_a_database_with_empty_tables(store, mo
     assert (act["action"], act["subject"].startswith("to postgresql")) == ("store.copied", True)
 
 
-# What is reported.
+# Reports.
 
 
-def test_test_mode_stays_behind_and_begins_anew(store, move, server, name):
+def test_test_mode_is_not_copied_and_starts_empty(store, move, server, name):
     tested = store.test_client()
     assert tested.place().status_code == 201
     store.app.test_mode.stop()
@@ -257,7 +257,7 @@ def test_the_old_file_is_not_served_until_it_is_restored(store, client, move, fo
     back.shop.end()
 
 
-# What is rejected.
+# Rejections.
 
 
 def test_a_shop_that_is_served_is_not_copied(store, start, server, name):
@@ -380,7 +380,7 @@ def test_a_row_that_postgresql_rejects_is_named_without_its_values(busy, damage,
     assert "long ago" not in message
 
 
-# What the comparison finds.
+# Findings of the comparison.
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_a_row_that_differs_is_named_and_nothing_is_kept(busy, server, table, bo
     assert server.execute("SELECT last_value, is_called FROM orders_id_seq", name) == [(1, False)]
 
 
-# What is interrupted.
+# Interruptions.
 
 
 @pytest.fixture

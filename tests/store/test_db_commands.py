@@ -1,4 +1,4 @@
-"""`flask db upgrade`, `check`, `backup`; and what every group of commands has in common."""
+"""`flask db upgrade`, `check`, `backup`; and what all groups of commands have in common."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def full_store(settings, make_store, full_database):
 
 
 def rows_in(path, statement):
-    """Return what a statement finds in a file."""
+    """Return the rows that a statement selects from a file."""
     with closing(sqlite.connect(path)) as connection:
         return connection.execute(statement).fetchall()
 
@@ -72,7 +72,7 @@ def beside(service):
 
 
 @pytest.mark.slow
-def test_what_needs_the_service_stopped_is_rejected_while_it_runs(beside):
+def test_commands_that_need_the_service_stopped_are_rejected_while_it_runs(beside):
     for arguments in (["upgrade"], ["renew"], ["restore", beside.database.path]):
         assert "A service runs on this folder. Stop it" in rejected(beside, "db", *arguments)
 
@@ -127,7 +127,7 @@ WRONG_WORDS = {
 }
 
 
-def test_check_finds_orders_that_the_search_would_not_and_fixes_that(store):
+def test_check_finds_orders_missing_from_the_search_and_adds_them(store):
     client = store.client().speaking(2)
     for name in (None, "Mia Wong", "Łukasz Ångström"):
         client.place(**({"shipTo": name} if name else {}))
@@ -163,14 +163,14 @@ def test_check_finds_any_damaged_page_and_a_cut_off_file(settings, make_store, f
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * PAGE, b"this is no database " * 1_000])
-def test_check_finds_that_there_is_no_database(store, content):
+def test_check_reports_a_missing_database(store, content):
     store.database.path.write_bytes(content)
     message = rejected(store, "db", "check")
     assert "database of this program" in message or "is damaged" in message
     assert store.database.path.read_bytes() == content
 
 
-def test_check_finds_an_index_that_leads_astray(store):
+def test_check_finds_an_index_with_wrong_entries(store):
     # The quick check at a start counts an index's entries, and does not look at them.
     store.issue()
     path, index = store.database.path, "FROM sqlite_schema WHERE name = 'api_keys_by_secret'"
@@ -232,7 +232,7 @@ def test_a_backup_of_a_running_service_has_every_order_that_was_acknowledged(
             found = {order_id for (order_id,) in rows_in(file, "SELECT id FROM orders")}
             assert found >= set(acknowledged)
             assert rows_in(file, "PRAGMA integrity_check") == [("ok",)]
-            # It is of one moment: each order has its events.
+            # It is a snapshot: each order has its events.
             logged = "SELECT DISTINCT order_id FROM order_events"
             assert {order_id for (order_id,) in rows_in(file, logged)} == found
     finally:
@@ -255,7 +255,7 @@ def test_a_backup_of_any_name_is_for_its_owner_only_with_nothing_beside_it(store
     assert rows_in(folder / name, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_backup_replaces_nothing_unless_told_to_and_never_the_database(store, client, tmp_path):
+def test_a_backup_overwrites_files_only_if_asked_and_never_the_database(store, client, tmp_path):
     client.place()
     file, link = tmp_path / "copy.db", tmp_path / "link.db"
     link.symlink_to(tmp_path / "elsewhere.db")
@@ -286,7 +286,7 @@ def test_a_damaged_database_is_not_backed_up(full_store, tmp_path):
     assert names_in(tmp_path) == {"instance"}
 
 
-def test_a_copy_that_is_not_sound_is_not_kept(store, client, tmp_path, monkeypatch):
+def test_a_corrupt_copy_is_not_kept(store, client, tmp_path, monkeypatch):
     # As with a database that is too large for the check before a command.
     monkeypatch.setattr(checks, "QUICK_CHECK_BYTES", 0)
     client.place()
@@ -297,7 +297,7 @@ def test_a_copy_that_is_not_sound_is_not_kept(store, client, tmp_path, monkeypat
     assert names_in(tmp_path) == {"instance"}
 
 
-# What every group of commands has in common.
+# What all groups of commands have in common.
 
 
 def test_every_group_and_command_has_help_and_needs_no_store_for_it(settings, clock):
@@ -319,7 +319,7 @@ def test_every_group_and_command_has_help_and_needs_no_store_for_it(settings, cl
             assert (done.exit_code, done.stderr) == (0, "")
             usage, _, rest = done.stdout.partition("\n")
             assert re.match(rf"Usage: \S+ {group} {name} ", usage)
-            # A sentence that says what it does.
+            # A sentence that describes the command.
             assert re.search(r"[a-z]\.", rest), name
     assert not settings.instance.exists()
 

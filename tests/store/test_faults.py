@@ -26,7 +26,7 @@ pytestmark = [
 ORDER = f"{ORDERS}/3"
 EVERYTHING = {ORDERS: 200, ORDER: 200, PET: 200}
 NOTHING = dict.fromkeys(EVERYTHING, 503)
-# What causes each fault of a running shop, and how reads are answered meanwhile.
+# The cause of each fault of a running shop, and the response to reads meanwhile.
 FAULTS = {
     "a full disk": (lambda shop: real_faults.full(shop.instance), EVERYTHING),
     "a limit to the size of files": (
@@ -59,7 +59,7 @@ def protected_disk():
 
 @pytest.fixture(params=FAULTS)
 def fault(request, tmp_path):
-    """What causes a fault, how reads are answered meanwhile, and an instance folder for it."""
+    """The cause of a fault, the response to reads meanwhile, and an instance folder for it."""
     folders = {"a full disk": "small_disk", "files that are read-only": "protected_disk"}
     needed = folders.get(request.param)
     folder = request.getfixturevalue(needed) if needed else tmp_path / "instance"
@@ -104,7 +104,9 @@ def test_while_the_store_fails_reads_go_on_writes_are_refused_and_nothing_is_los
     shop.assert_log_is_clean()
 
 
-def test_a_start_on_a_damaged_page_is_rejected_until_it_is_whole(tmp_path, empty_database, start):
+def test_a_start_on_a_damaged_page_is_rejected_until_the_page_is_restored(
+    tmp_path, empty_database, start
+):
     with open_shop(tmp_path / "instance", empty_database) as shop:
         shop.place()
         with real_faults.damaged(shop.database, "orders"):
@@ -116,9 +118,7 @@ def test_a_start_on_a_damaged_page_is_rejected_until_it_is_whole(tmp_path, empty
     shop.assert_all_is_well()
 
 
-def test_a_list_that_meets_a_damaged_page_midway_is_not_ended_as_if_it_were_whole(
-    tmp_path, empty_database
-):
+def test_a_list_that_meets_a_damaged_page_midway_does_not_look_complete(tmp_path, empty_database):
     with open_shop(tmp_path / "instance", empty_database) as shop:
         shop.have_many_orders(8_000)  # which are listed in more than one piece
         whole = shop.listed()

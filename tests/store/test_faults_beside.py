@@ -126,7 +126,7 @@ def timed_service(folder):
 
 
 def set_clock(folder, seconds):
-    """Set the wall clock so many seconds forward or back from the right time."""
+    """Set the wall clock this many seconds ahead of, or behind, the right time."""
     unfinished = folder / "offset.new"
     unfinished.write_text(f"{seconds:+d}\n")
     unfinished.replace(folder / "offset")
@@ -141,13 +141,13 @@ def issue_three(instance):
 
 
 def ban(service, secret):
-    """Go on with a key until it is banned."""
+    """Send requests with a key until it is banned."""
     while b"api_key_banned" not in service.request("GET", PLAIN, key=secret).data:
         pass
 
 
 def assert_waits(service, secret, code, most):
-    """Check that a key is rejected for at most so many seconds."""
+    """Check that a key is rejected for at most this many seconds."""
     response = service.request("GET", PLAIN, key=secret)
     assert (response.status, response.json()["code"]) == (429, code)
     assert 0 < int(response.headers["Retry-After"]) <= most
@@ -170,7 +170,7 @@ def test_a_clock_that_jumps_neither_frees_nor_locks_out_anyone(timed, clock_fold
 
 
 @pytest.mark.parametrize("jump", [TWO_DAYS, -TWO_DAYS])
-def test_connections_live_and_end_by_the_time_that_passes(timed, clock_folder, jump):
+def test_connection_timeouts_follow_elapsed_time_and_not_the_wall_clock(timed, clock_folder, jump):
     with closing(connect(timed)) as kept:
         assert_answers(kept)
         set_clock(clock_folder, jump)

@@ -48,7 +48,7 @@ def service_that_logs_to(stderr, instance, empty_database):
             assert end(process) == 0
 
 
-def test_a_log_that_nobody_reads_any_more_stops_nothing(tmp_path, empty_database):
+def test_a_log_that_is_no_longer_read_stops_nothing(tmp_path, empty_database):
     end_to_read, end_to_write = os.pipe()
     os.close(end_to_read)
     with service_that_logs_to(end_to_write, tmp_path / "instance", empty_database) as place:

@@ -35,7 +35,7 @@ def commit(group, work):
 
 @contextmanager
 def gathering(group):
-    """Yield a function that has a change wait, in the order of the calls, for an earlier one."""
+    """Yield a function that makes a change wait, in call order, for an earlier one."""
     begun, go_on, waiting = threading.Event(), threading.Event(), []
 
     def first(_):
@@ -135,7 +135,9 @@ def test_a_failing_change_that_is_alone_is_undone(store, group, placing):
     assert pets_ordered(store) == [5]
 
 
-def test_a_change_is_not_refused_for_what_another_did_and_is_lost(store, group, together, placing):
+def test_a_change_is_not_refused_because_of_another_that_was_rolled_back(
+    store, group, together, placing
+):
     order_id = commit(group, placing(1))
 
     def cancels(connection):
@@ -148,7 +150,7 @@ def test_a_change_is_not_refused_for_what_another_did_and_is_lost(store, group, 
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("the disk is full"), PoolTimeout()])
-def test_trouble_of_the_database_fails_the_changes_before(store, together, placing, error):
+def test_a_database_error_also_fails_the_changes_before_it(store, together, placing, error):
     *outcomes, placed = together(placing(1), placing(2), placing(98, error), placing(4))
     assert [type(each) for each in outcomes] == [StoreUnavailable] * 3
     assert len(set(map(id, outcomes))) == 3  # each thread adds to the traceback of its own
@@ -156,7 +158,7 @@ def test_trouble_of_the_database_fails_the_changes_before(store, together, placi
     assert [event["order_id"] for event in store.events()] == [placed]
 
 
-def test_when_a_thread_ends_the_changes_of_others_are_made_again(store, together, placing):
+def test_when_a_thread_ends_the_changes_of_others_are_retried(store, together, placing):
     outcomes = together(placing(1), placing(98, SystemExit()), placing(2))
     assert [type(each) for each in outcomes] == [int, SystemExit, int]
     assert pets_ordered(store) == [1, 2]
@@ -176,7 +178,7 @@ def test_a_change_that_waited_for_too_long_is_not_made(store, group, placing):
     assert pets_ordered(store) == [2]
 
 
-def test_a_change_that_was_made_waits_for_no_later_one(group):
+def test_a_completed_change_waits_for_no_later_one(group):
     all_made, made = threading.Event(), []
 
     def come_again():
@@ -209,7 +211,7 @@ def test_a_change_that_waited_has_the_time_of_its_turn_and_the_window_of_its_req
 
 
 @pytest.mark.slow
-def test_after_trouble_of_the_database_changes_are_made_again(store, client):
+def test_changes_succeed_again_after_a_database_error(store, client):
     with store.locked(), ThreadPoolExecutor(4) as pool:
         for each in [pool.submit(client.place, pet) for pet in (1, 2, 3)]:
             assert_error(each.result(), 503, "store_unavailable")

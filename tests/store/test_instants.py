@@ -75,7 +75,7 @@ def test_a_bound_lies_between_the_same_stored_instants_as_written(stored, furthe
     assert bound.microsecond % 1000 == 0
 
 
-def test_a_bound_after_the_last_instant_is_none():
+def test_a_bound_after_the_last_instant_becomes_none():
     assert parse_bound("9999-12-31T23:59:59.999000Z") == LAST
     with pytest.raises(ValueError, match="9999"):
         parse_bound("9999-12-31T23:59:59.9990001-00:01")

@@ -1,4 +1,4 @@
-"""The write-ahead log stays short, whoever reads for long; no request pays for its checkpoints."""
+"""The write-ahead log stays short despite long reads; no request pays for its checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROW = 200_000
 
 @pytest.fixture
 def small(monkeypatch):
-    """A log of a MiB is long."""
+    """Count a log of a MiB as long."""
     for name, pages in (("CHECKPOINT_PAGES", 16), ("RESTART_PAGES", 64), ("MOST_PAGES", 256)):
         monkeypatch.setattr(sqlite, name, pages)
 
@@ -29,7 +29,7 @@ def gate(store, small):
 
 
 def write(store, mebibytes):
-    """Commit so much, in rows of 200 kB."""
+    """Commit this much, in rows of 200 kB."""
     store.execute("CREATE TABLE IF NOT EXISTS filler (id INTEGER PRIMARY KEY, text BLOB)")
     for _ in range(mebibytes * 2**20 // ROW + 1):
         store.execute("INSERT INTO filler (text) VALUES (zeroblob(:size))", size=ROW)
@@ -37,7 +37,7 @@ def write(store, mebibytes):
 
 @pytest.fixture
 def reading(store):
-    """Begin a read of one moment at each call; return what ends it."""
+    """Begin a snapshot read at each call; return the function that ends it."""
     with ExitStack() as running:
 
         def begin():
@@ -61,10 +61,10 @@ def test_no_commit_makes_a_checkpoint_and_housekeeping_does(store):
     assert file.stat().st_size > 12 * 2**20
 
 
-def test_long_reads_that_overlap_are_held_back_until_the_log_begins_anew(store, gate, reading):
+def test_overlapping_long_reads_are_held_back_until_the_log_restarts(store, gate, reading):
     ends, turns = [reading()], set()
     for _ in range(40):
-        # Of a client that lists again and again, the next begins before the last one ends.
+        # A client that lists repeatedly begins the next read before the last one ends.
         ends += [reading()] if gate.is_open else []
         for end in ends[:1]:
             end()
@@ -101,7 +101,7 @@ def test_a_database_that_is_away_holds_nobody_back(store, gate, reading):
         assert gate.is_open
 
 
-def test_a_connection_is_never_opened_to_another_file_in_the_place_of_this_one(store, client):
+def test_a_connection_is_never_opened_to_a_file_that_replaced_the_database(store, client):
     assert client.place().status_code == 201
     path = store.database.path
     kept = path.rename(path.with_name("kept.db"))

@@ -1,4 +1,4 @@
-"""The schema: what makes it, what changes it, and what becomes of data meanwhile."""
+"""The schema: how it is created and migrated, and what happens to data on the way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def versions(path):
 
 
 def dump(path):
-    """Return all that is in a database: its schema, its data, the numbers in its first page."""
+    """Return the contents of a database: its schema, its data, the numbers in its first page."""
     return (
         asked(path, "SELECT * FROM pragma_application_id, pragma_user_version"),
         asked(path, "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"),
@@ -63,7 +63,7 @@ def dump(path):
     )
 
 
-# The first schema's columns, for good, however it is changed later.
+# The first schema's columns, fixed for good, whatever later migrations change.
 AN_ORDER = "pet_id, quantity, ship_date, status, placed_at, updated_at, reference"
 FIRST_COLUMNS = {
     # Names of columns, in which detect-secrets sees a secret.
@@ -127,7 +127,7 @@ def fill(connection):
 
 
 def data(path):
-    """Return all rows of the first schema's tables as dictionaries, and the ids given so far."""
+    """Return all rows of the first schema's tables as dictionaries, and the last ids assigned."""
     everything = {"given": dict(asked(path, "SELECT name, seq FROM sqlite_sequence"))}
     with closing(sqlite.connect(path)) as connection:
         for table in TABLES:
@@ -147,7 +147,7 @@ def assert_kept(before, after):
             assert new | old == new, table
 
 
-# The first schema, and the tables that the program believes in.
+# The first schema, and the tables that the program expects.
 
 
 FIRST = Path(__file__).with_name("schema_0100.sql")
@@ -169,18 +169,18 @@ def first_store(tmp_path):
 
 
 def made_of(path):
-    """Return what a schema is made of: each index and trigger, and each part of a table."""
+    """Return the parts of a schema: each index and trigger, and each part of a table."""
     parts = set()
     for kind, name, sql in asked(path, "SELECT type, name, sql FROM sqlite_schema"):
         text = " ".join((sql or "").split())
         body = re.fullmatch(r"CREATE TABLE \w+ \((.*?)\)( WITHOUT ROWID)?", text)
-        # Commas in brackets part no columns.
+        # Commas in brackets separate no columns.
         columns = re.split(r", ?(?![^()]*\))", body[1]) if body else [text]
         parts |= {f"{kind} {name}: {each.strip()}" for each in columns}
     return parts
 
 
-def test_the_migrations_make_the_first_stores_what_new_ones_are(first_store, path):
+def test_migrated_first_stores_have_the_schema_of_new_ones(first_store, path):
     opening.upgrade(first_store, keep_copy=False)
     checks.check_whole(first_store)
     upgraded, new = made_of(first_store), made_of(path)
@@ -191,7 +191,7 @@ def test_the_migrations_make_the_first_stores_what_new_ones_are(first_store, pat
     )
 
 
-def test_a_partial_index_is_so_on_each_database():
+def test_a_partial_index_is_partial_on_each_database():
     indexes = [index for table in METADATA.tables.values() for index in table.indexes]
     conditions = {
         each.name: [each.dialect_options[name]["where"] for name in ("sqlite", "postgresql")]
@@ -266,7 +266,7 @@ def test_the_event_log_is_never_changed(path, statement):
 # From this schema to the next.
 
 
-def test_data_survive_an_upgrade(next_program, path):
+def test_data_survives_an_upgrade(next_program, path):
     before, dumped = data(filled(path)), dump(path)
     assert next_program() == NEXT
     kept = opening.upgrade(path)
@@ -385,14 +385,14 @@ def test_a_damaged_database_is_not_upgraded(old_store):
     assert list(path.parent.glob("orders-before-*")) == []
 
 
-# Migrations that break off.
+# Interrupted migrations.
 
 NO_UNITS = 'op.execute("UPDATE orders SET quantity = 0")'
 WRITE_MUCH = 'op.execute("UPDATE pets SET name = hex(zeroblob(4000000))")\n'
 
 
 def kill_meanwhile(next_program, path, forks):
-    # Enough is written that SQLite has to put some of it on the disk before the end.
+    # Enough writes that SQLite has to put some on the disk before the end.
     next_program(ADD_A_COLUMN + WRITE_MUCH + "os.kill(os.getpid(), signal.SIGKILL)")
     first = (
         "import pathlib; from orders.store.care import checks; "
@@ -423,27 +423,25 @@ def fail_with(upgrade, cause):
     ],
     ids=["raises", "violates a check", "violates a foreign key", "fails", "is killed"],
 )
-def test_an_upgrade_that_breaks_off_leaves_the_database_as_it_was(
-    next_program, path, forks, break_off
-):
+def test_an_interrupted_upgrade_leaves_the_database_as_it_was(next_program, path, forks, break_off):
     before = dump(filled(path))
     break_off(next_program, path, forks)
     assert dump(path) == before
     checks.check_whole(path)
-    # Fixed, it is made from the beginning, with a copy of the same.
+    # Once fixed, it runs from the beginning, with a copy of the same database.
     next_program(ADD_A_COLUMN)
     assert dump(opening.upgrade(path)) == before
     assert versions(path) == (NEXT, f"{NEXT:04}")
 
 
-def test_the_command_reports_a_migration_that_breaks_off_in_one_line(next_program, store):
+def test_the_command_reports_an_interrupted_migration_in_one_line(next_program, store):
     before = dump(filled(store.database.path))
     next_program(NO_UNITS)
     assert "orders_quantity" in rejected(store, "db", "upgrade")
     assert dump(store.database.path) == before
 
 
-def test_a_creation_that_breaks_off_leaves_no_database(tmp_path, monkeypatch):
+def test_an_interrupted_creation_leaves_no_database(tmp_path, monkeypatch):
     path = tmp_path / "orders.db"
     with monkeypatch.context() as patch:
         patch.setattr(opening, "make_tables", lambda _: 1 / 0)

@@ -72,7 +72,7 @@ def settings(tmp_path, server, name):
 
 @pytest.fixture
 def upkeep_of():
-    """Return the care of the database of some settings, as another process has it."""
+    """Return the upkeep of these settings' database, as in another process."""
     with ExitStack() as databases:
 
         def make(settings):
@@ -177,7 +177,9 @@ def test_a_change_whose_commit_is_lost_is_not_retried(server, name, client):
         "PERFORM pg_terminate_backend(pg_backend_pid())",
     ],
 )
-def test_a_change_that_fails_by_no_fault_of_its_own_is_retried_once(server, name, client, fault):
+def test_a_change_that_fails_through_no_fault_of_its_own_is_retried_once(
+    server, name, client, fault
+):
     client.place()
     server.execute("CREATE SEQUENCE tries", name)
     server.add_trigger(name, f"IF nextval('tries') = 1 THEN {fault}; END IF; RETURN NEW;")
@@ -185,14 +187,14 @@ def test_a_change_that_fails_by_no_fault_of_its_own_is_retried_once(server, name
     assert len(client.get(ORDERS).get_json()) == 2
 
 
-def test_a_lasting_lock_is_503_for_changes_and_no_obstacle_to_reading(
+def test_a_lasting_lock_is_503_for_changes_and_does_not_block_reads(
     server, name, client, monkeypatch
 ):
     client.place()
     monkeypatch.setattr(postgres_database, "BUSY_SECONDS", 0.2)
     with server.locked(name):
         assert_error(client.place(), 503, "store_unavailable")
-        # It has outlasted one request's patience, so the next does not wait.
+        # One request has timed out on the lock, so the next does not wait.
         monkeypatch.setattr(postgres_database, "BUSY_SECONDS", 25)
         began = time.monotonic()
         assert_error(client.place(), 503, "store_unavailable")
@@ -218,7 +220,7 @@ def test_a_locked_table_is_waited_for_once(server, name, client, monkeypatch):
     assert client.place().status_code == 201
 
 
-def test_a_server_without_connections_left_is_named_as_such(server, name, tmp_path):
+def test_a_server_with_no_connections_left_is_reported_as_such(server, name, tmp_path):
     server.execute("CREATE ROLE shop LOGIN CONNECTION LIMIT 1")
     url = server.url(name).replace("postgres@", "shop@")
     with psycopg.connect(server.conninfo(name).replace("user=postgres", "user=shop")):
@@ -238,7 +240,7 @@ def test_a_statement_that_takes_too_long_is_503(store, client):
     assert client.get(f"{ORDERS}/1").status_code == 200
 
 
-def test_a_stream_whose_connection_is_lost_breaks_off(server, name, settings, store, start):
+def test_a_stream_whose_connection_is_lost_is_cut_off(server, name, settings, store, start):
     have_orders(server, name, 60_000)
     service = start(ORDERS_DATABASE_URL=settings.database_url)
     key = service.issue()
@@ -369,8 +371,8 @@ def test_of_processes_that_start_at_the_same_time_one_makes_the_tables(
     upkeeps[0].check_whole()
 
 
-def test_processes_that_differ_are_named(settings, start, tmp_path):
-    # That Redis is away differs for nobody.
+def test_processes_with_different_settings_are_named(settings, start, tmp_path):
+    # A Redis outage is the same for all processes.
     shared = {
         "ORDERS_DATABASE_URL": settings.database_url,
         "ORDERS_LIMITS_URL": "redis://127.0.0.1:1/0",
@@ -410,7 +412,7 @@ DIFFERENCES = [
 
 
 @pytest.mark.parametrize(("change", "words"), DIFFERENCES, ids=str)
-def test_what_differs_between_processes_is_named(change, words):
+def test_differences_between_processes_are_named(change, words):
     limits = Settings(limits_url="redis://:secret@shared/1")
     other = f"store-orders 1.0 {digests(replace(limits, **change))} shop:8081"
     said = f"shop:8081 has {words}" if words else ""
@@ -420,7 +422,7 @@ def test_what_differs_between_processes_is_named(change, words):
     assert difference(f"1.0 {digests(limits)}", newer) == said
 
 
-def test_what_is_no_process_of_this_program_is_named_too():
+def test_processes_of_other_programs_are_named_too():
     assert difference("1.0 a.b.c", "psql") == "psql is another program"
 
 
@@ -429,7 +431,7 @@ def test_what_is_no_process_of_this_program_is_named_too():
     ["UPDATE alembic_version SET version_num = '9999'", "UPDATE store SET store_id = 'another'"],
     ids=["upgraded", "renewed"],
 )
-def test_a_process_notices_that_the_database_was_changed_while_it_was_cut_off(
+def test_a_process_notices_that_the_database_changed_while_it_was_cut_off(
     server, name, settings, start, change
 ):
     service = start(ORDERS_DATABASE_URL=settings.database_url)
@@ -445,13 +447,13 @@ def test_a_process_notices_that_the_database_was_changed_while_it_was_cut_off(
         )
         service.process.send_signal(signal.SIGCONT)
         assert placed.exception() or placed.result().status == 503
-    # Of its own accord, and not as one that was asked to: a supervisor starts it again.
+    # It exits with a failure, so a supervisor starts it again.
     assert service.wait() == 1
     assert "upgraded, or renewed, by another program. This service stops." in "".join(service.log)
     assert server.execute("SELECT count(*) FROM orders", name) == [(1,)]
 
 
-def test_a_writer_that_stands_still_keeps_others_waiting_for_no_longer_than_they_do(
+def test_a_stalled_writer_blocks_others_no_longer_than_their_own_time_limit(
     store, make_store, monkeypatch
 ):
     with store.database.write() as connection:
@@ -479,7 +481,7 @@ def test_a_database_that_an_older_version_serves_is_not_upgraded(
     upkeep_of(old).check()
 
 
-# What a start says.
+# Messages at a start.
 
 
 @pytest.fixture
@@ -495,7 +497,7 @@ def refusal(forks, tmp_path):
     return start
 
 
-def test_a_start_says_what_is_wrong_with_a_database_and_no_password(server, name, refusal):
+def test_a_start_reports_what_is_wrong_with_a_database_without_the_password(server, name, refusal):
     foreign = server.create()
     server.execute("CREATE TABLE diary (page text)", foreign)
     assert "not this program's" in refusal(server.url(foreign))
@@ -611,7 +613,7 @@ def test_pages_and_long_lists_are_read_by_an_index(server, name, store):
 # The commands.
 
 
-def test_check_says_that_a_database_is_sound_or_what_is_wrong(server, name, store, client):
+def test_check_reports_whether_a_database_is_sound_and_what_is_wrong(server, name, store, client):
     client.place()
     client.ship(1)
     client.place()
@@ -691,9 +693,7 @@ def test_test_mode_has_a_schema_and_locks_of_its_own(server, name, store, client
     assert server.execute("SELECT DISTINCT pet_id FROM test.orders", name) == [(9,)]
 
 
-def test_a_schema_in_which_a_user_has_other_tables_is_none_for_test_mode(
-    server, name, settings, store
-):
+def test_test_mode_rejects_a_schema_with_other_tables(server, name, settings, store):
     url = f"{settings.database_url}&options=-csearch_path%3Dtest%2Cpublic"
     other = Store(replace(settings, database_url=url), SetClock())
     with closing(other.database):

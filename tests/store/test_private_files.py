@@ -23,7 +23,7 @@ def free_for_all():
 
 
 def leftover(parent, name="import-abcdefgh.unfinished"):
-    """Make what a killed process leaves: a folder that nobody has locked."""
+    """Make what a killed process leaves behind: an unlocked folder."""
     folder = parent / name
     folder.mkdir()
     (folder / "rows.db").write_text("half")
@@ -31,7 +31,7 @@ def leftover(parent, name="import-abcdefgh.unfinished"):
 
 
 @pytest.mark.usefixtures("free_for_all")
-def test_unfinished_work_is_out_of_others_reach_and_gone_afterwards(tmp_path):
+def test_unfinished_work_is_private_and_gone_afterwards(tmp_path):
     with (
         scratch(tmp_path, "backup") as one,
         scratch(tmp_path, "backup") as another,
@@ -44,7 +44,7 @@ def test_unfinished_work_is_out_of_others_reach_and_gone_afterwards(tmp_path):
     assert names_in(tmp_path) == set()
 
 
-def test_a_leftover_is_removed_by_the_next_of_any_purpose_and_no_folder_in_use(tmp_path):
+def test_the_next_folder_of_any_purpose_removes_leftovers_but_no_folder_in_use(tmp_path):
     leftover(tmp_path)
     with (
         scratch(tmp_path, "export") as one,
@@ -54,7 +54,7 @@ def test_a_leftover_is_removed_by_the_next_of_any_purpose_and_no_folder_in_use(t
         assert names_in(tmp_path) == {one.name, another.name}
 
 
-def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
     lock = system.locked_folder  # the moment between two system calls
 
     def swept_first(path, *, wait):

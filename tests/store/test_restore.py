@@ -80,7 +80,7 @@ def test_orders_are_those_of_the_backup_and_new_ids_continue_above_the_replaced_
     client = again(client, after)
     orders = client.get("/v1/store/orders").get_json()
     assert [(order["id"], order["petId"]) for order in orders] == [(1, 7)]
-    # An ETag of before doesn't match any more.
+    # An ETag from before the restore no longer matches.
     response = client.get("/v1/store/orders/1", headers={"If-None-Match": tag})
     assert response.status_code == 200
     assert response.headers["ETag"] != tag
@@ -113,7 +113,7 @@ def test_the_replaced_database_is_kept_also_where_there_are_no_hard_links(
     as_before.shop.end()
 
 
-def test_it_says_before_it_acts_what_the_file_has_and_lacks(shop, restored, client):
+def test_restore_reports_what_the_file_has_and_lacks_before_it_acts(shop, restored, client):
     _, backup, *_ = shop
     client.ship(1)
     _, messages = restored(backup)
@@ -124,7 +124,7 @@ def test_it_says_before_it_acts_what_the_file_has_and_lacks(shop, restored, clie
     ) in messages
 
 
-def test_another_shops_backup_takes_a_word_and_keeps_this_shops_audit_trail(shop, make_store):
+def test_another_shops_backup_needs_confirmation_and_keeps_this_shops_audit_trail(shop, make_store):
     store, *_ = shop
     other = make_store(instance=store.settings.instance / "other")
     other.execute("UPDATE store SET store_id = 'theirs'")
@@ -148,7 +148,7 @@ def test_another_shops_backup_takes_a_word_and_keeps_this_shops_audit_trail(shop
     assert [act["subject"] for act in trail(store)] == [*mine, *theirs, "from theirs.db"]
 
 
-def test_a_store_that_was_never_used_is_nobodys(shop, make_store):
+def test_a_store_that_was_never_used_needs_no_confirmation(shop, make_store):
     store, backup, *_ = shop
     new = make_store(instance=store.settings.instance / "new")
     done = command(new, "db", "restore", backup, "--keep-keys")
@@ -165,7 +165,9 @@ def test_a_store_that_was_never_used_is_nobodys(shop, make_store):
         ("none.db", None, "none.db: No such file or directory"),
     ],
 )
-def test_a_file_that_cannot_be_restored_is_said_as_it_is(shop, tmp_path, name, content, words):
+def test_a_file_that_cannot_be_restored_is_reported_with_the_reason(
+    shop, tmp_path, name, content, words
+):
     store, backup, *_ = shop
     store.shop.end()
     file = tmp_path / name
@@ -181,7 +183,7 @@ def test_a_file_that_cannot_be_restored_is_said_as_it_is(shop, tmp_path, name, c
     assert words.lower() in rejected(store, "db", "restore", file).lower()
 
 
-def test_a_file_that_is_no_backup_changes_nothing(shop, tmp_path):
+def test_a_file_that_is_not_a_backup_changes_nothing(shop, tmp_path):
     store, *_ = shop
     store.shop.end()
     before = store.database.path.read_bytes()
@@ -203,7 +205,7 @@ def test_a_backup_may_be_on_a_disk_that_cannot_be_written(shop, restored, tmp_pa
 
 
 def crash(store):
-    """Leave the database as a killed service does: what it wrote last is in the log beside it."""
+    """Leave the database as a killed service does, with its last writes in the log beside it."""
     path = store.database.path
     files = [path.with_name(path.name + suffix) for suffix in ("", "-wal")]
     with store.database.read():
@@ -226,7 +228,7 @@ def test_the_log_of_a_database_that_is_gone_is_not_applied_to_the_restored_one(s
     assert kept.read_bytes() == log
 
 
-def test_it_is_rejected_while_another_program_uses_the_database(shop):
+def test_restore_is_rejected_while_another_program_uses_the_database(shop):
     store, backup, client, *_ = shop
     store.shop.end()
     with closing(sqlite.connect(store.database.path)) as connection:
@@ -267,7 +269,7 @@ restoring.restore(Path(sys.argv[1]), Path(sys.argv[2]), now)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("links", ["with links", "without links"])
-def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_one(shop, links):
+def test_a_killed_restore_leaves_the_old_database_or_the_restored_one(shop, links):
     store, backup, *_ = shop
     store.shop.end()
     path, found = store.database.path, []
@@ -287,7 +289,7 @@ def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_
             break
         assert done.returncode == 9
         assert not path.with_name("orders.db-wal").exists()
-    # First the four orders of before, and from some step on the one of the backup.
+    # The four old orders at first, and from some step on the one of the backup.
     assert found == sorted(found, reverse=True)
     assert {4, 1} == set(found)
     assert list(store.settings.instance.glob("*.unfinished")) == []
@@ -355,13 +357,13 @@ def test_a_webhook_that_was_removed_since_stays_removed_and_a_later_one_stays(ho
     assert Hooks(after).ask(endpoints.get_all) == before
     assert [each.url[-1] for each in before] == ["2", "3"]
     assert "Kept 2 webhooks as they were." in messages
-    # Of the events that it refused, one is not in the backup.
+    # One of the events that it refused is not in the backup.
     assert [row["event_id"] for row in after.rows("SELECT * FROM webhook_refused")] == [2]
     assert Hooks(after).add("https://shop.example/4") == 4
 
 
 @pytest.mark.parametrize("options", [[], ["--keep-keys"]], ids=["revoke", "keep"])
-def test_where_it_cannot_be_read_it_is_kept_and_what_it_knew_is_assumed_lost(
+def test_an_unreadable_database_is_kept_and_its_changes_are_assumed_lost(
     shop, hooked, restored, options
 ):
     store, backup = hooked

@@ -1,4 +1,4 @@
-"""`flask db salvage`: what can be read of a damaged store is copied to a new one."""
+"""`flask db salvage`: the readable rows of a damaged store are copied to a new one."""
 
 from __future__ import annotations
 
@@ -126,9 +126,7 @@ def damage(source, target, pages):
     target.write_bytes(content)
 
 
-def test_what_is_in_no_page_is_said_to_be_missing_and_the_rest_agrees(
-    sound, store, tmp_path, monkeypatch
-):
+def test_lost_rows_are_reported_as_missing_and_the_rest_agrees(sound, store, tmp_path, monkeypatch):
     monkeypatch.setattr(salvage, "_MOST_FAILURES", 2_000)
     path, tree = sound
     damaged = tmp_path / "damaged.db"
@@ -143,7 +141,7 @@ def test_what_is_in_no_page_is_said_to_be_missing_and_the_rest_agrees(
     assert rows(saved, "orders") < rows(path, "orders")
 
 
-def test_what_is_no_store_is_refused_and_nothing_is_overwritten(sound, store, tmp_path):
+def test_a_file_that_is_not_a_store_is_refused_and_nothing_is_overwritten(sound, store, tmp_path):
     file = tmp_path / "file.db"
     for content, words in ((b"", "is not a database"), (b"no database " * 1_000, "no order can")):
         file.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Two services over one PostgreSQL and one Redis: what one does to a key, the other goes by."""
+"""Two services over one PostgreSQL and one Redis: both apply a change of a key."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_a_key_that_one_service_revokes_or_rotates_is_soon_refused_by_the_other(
     else:
         rotated = one.request("POST", f"{path}/rotate", owner)
         assert other.request("GET", LIST, rotated.json()["secret"]).status == 200
-    # At once by the service that did it.
+    # The service that made the change refuses it at once.
     assert refuses(one, key["secret"])
     wait_until(lambda: refuses(other, key["secret"]))

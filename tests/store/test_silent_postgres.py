@@ -1,4 +1,4 @@
-"""A PostgreSQL server that stands still: connections stay open, and nothing answers."""
+"""A PostgreSQL server that hangs: connections stay open, and nothing answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.stores import assert_error
 pytestmark = pytest.mark.postgres
 
 ORDERS = "/v1/store/orders"
-# Waits as long as a client would that has nothing else to do.
+# Waits as long as a client with nothing else to do.
 PATIENCE = {"timeout": 40}
 
 
@@ -33,14 +33,16 @@ def settings(tmp_path, server):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Shorten what requests wait for, as nothing here will answer them."""
+    """Shorten the timeouts of requests, as nothing here will answer them."""
     monkeypatch.setattr(access, "DEADLINE_SECONDS", 0.3)
     monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(database, "_LEAST_SECONDS", 0.2)
     monkeypatch.setattr(database, "_REST_SECONDS", 60)
 
 
-def test_requests_end_in_time_then_at_once_and_all_goes_on_when_it_answers(server, settings, start):
+def test_requests_time_out_then_fail_at_once_and_recover_when_the_server_answers(
+    server, settings, start
+):
     service = start(ORDERS_DATABASE_URL=settings.database_url, ORDERS_METRICS="on")
     key = service.issue()
     assert service.request("POST", ORDERS, key, json={"petId": 7}).status == 201
@@ -72,7 +74,7 @@ def test_requests_end_in_time_then_at_once_and_all_goes_on_when_it_answers(serve
     assert [line.split()[-2:] for line in stock] == [["not", "answer."], ["answers", "again."]]
 
 
-def test_a_silence_that_several_notice_at_once_is_logged_once(monkeypatch):
+def test_an_unresponsive_server_is_logged_once_even_if_several_threads_notice(monkeypatch):
     breaker, logged = database.Breaker("shop", lambda: 5.0), []
 
     def warn(*arguments):
@@ -115,9 +117,7 @@ def test_the_time_in_the_servers_queue_counts(store, client):
     assert client.get(ORDERS).status_code == 200
 
 
-def test_an_answer_says_so_where_a_commit_may_have_been_made(
-    server, client, impatient, monkeypatch
-):
+def test_the_response_says_if_a_commit_may_have_been_made(server, client, impatient, monkeypatch):
     commit, key = database.EndingConnection.commit, {"Idempotency-Key": "one"}
     client.place()
     with ExitStack() as stack:

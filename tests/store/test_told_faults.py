@@ -1,4 +1,4 @@
-"""What fails of the database is logged once, with its end; reading and writing are told apart."""
+"""A fault of the database is logged once, with its end; reads and writes are distinguished."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.stores import logged
 
 
 def followed(store, seconds=PROBE_SECONDS):
-    """Let time pass and the service follow what fails; return what it logs, without the times."""
+    """Let time pass and the service track faults; return its log lines, without the times."""
     with logged() as log:
         store.clock.advance(seconds)
         store.shop.follow_outages()
@@ -66,14 +66,16 @@ def test_damage_is_logged_once_and_has_no_end(store):
     assert followed(store) == []
 
 
-def test_durations_are_said_as_people_say_them():
+def test_durations_are_in_words_that_people_use():
     said = {50: "50 s", 119: "119 s", 720: "12 min", 7_100: "118 min", 7_200: "2 h"}
     assert {seconds: duration_in_words(seconds) for seconds in said} == said
 
 
 @pytest.mark.slow
 @pytest.mark.sqlite_only("a disk that is full")
-def test_a_full_disk_is_logged_with_its_end_and_access_lines_say_why(small_disk, empty_database):
+def test_a_full_disk_is_logged_with_its_end_and_access_lines_give_the_reason(
+    small_disk, empty_database
+):
     def lines(part):
         return [line for line in shop.service.log if part in line]
 

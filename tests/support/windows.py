@@ -26,16 +26,16 @@ CLOCK = "the clock has steps of 15 ms: what takes less takes nothing"
 _BY_REASON = {
     RIGHTS: """
         test_the_journal_is_its_owners_only test_a_journal_that_cannot_be_read_is_set_aside
-        test_a_backup_is_for_its_owner_only_with_its_sum_beside_it_and_whole
+        test_a_backup_is_complete_private_to_its_owner_and_has_a_checksum_beside_it
         test_a_backup_of_any_name_is_for_its_owner_only_with_nothing_beside_it
         test_a_new_database_is_empty_for_its_owner_only_and_has_an_id_of_its_own
         test_an_upgrade_keeps_the_data_and_a_checked_copy_for_its_owner
-        test_unfinished_work_is_out_of_others_reach_and_gone_afterwards
+        test_unfinished_work_is_private_and_gone_afterwards
         test_a_private_file_is_never_made_through_a_link
         test_a_database_that_others_can_read_is_made_private
         test_the_folder_and_its_files_are_for_their_owner_only
         test_an_export_overwrites_a_file_only_if_asked_and_is_private_to_its_owner
-        test_a_backup_replaces_nothing_unless_told_to_and_never_the_database
+        test_a_backup_overwrites_files_only_if_asked_and_never_the_database
     """,
     OPEN: """
         test_a_last_use_that_cannot_be_written_fails_no_request_and_is_written_later
@@ -45,7 +45,7 @@ _BY_REASON = {
         test_a_journal_that_is_lost_or_fails_is_written_whole_again
         test_requests_go_on_while_the_journal_cannot_be_written
         test_a_database_that_is_away_holds_nobody_back
-        test_a_connection_is_never_opened_to_another_file_in_the_place_of_this_one
+        test_a_connection_is_never_opened_to_a_file_that_replaced_the_database
         test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database
         test_a_fault_is_logged_once_with_its_cause_and_its_end
         test_a_missing_database_rejects_every_request_until_it_is_back
@@ -97,7 +97,7 @@ _BY_REASON = {
         test_a_long_answer_of_http_1_0_is_in_a_file_too
     """,
     SIGNALS: """
-        test_an_upgrade_that_breaks_off_leaves_the_database_as_it_was[is-killed]
+        test_an_interrupted_upgrade_leaves_the_database_as_it_was[is-killed]
         test_a_service_whose_log_goes_to_no_terminal_ignores_sighup
     """,
     LIMITS: """
@@ -112,7 +112,7 @@ _BY_REASON = {
     """,
     ZONES: "test_the_time_zone_of_the_machine_does_not_matter",
     WORDS: """
-        test_a_file_that_cannot_be_restored_is_said_as_it_is
+        test_a_file_that_cannot_be_restored_is_reported_with_the_reason
         test_a_start_that_cannot_work_says_in_one_line_how_to_fix_it_and_changes_no_database[a-folder-below-a-file]
     """,
     PROGRAMS: """
