@@ -1,4 +1,4 @@
-"""Backups on the console's page for a key with the scope admin: made, seen, and saved."""
+"""Backups on the console's page for a key with the scope admin: made, listed, and downloaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 
 SHOP = {"orders": 2, "ORDERS_BACKUPS": "backups"}
 OWNER = {"scopes": SCOPES, "name": "the owner"}
-# The browser's own question where to save is no page's: without it, a file is saved as usual.
+# A page can't answer the browser's own save dialog: without it, a file is saved as usual.
 NO_QUESTION = "delete window.showSaveFilePicker"
 
 
@@ -56,7 +56,7 @@ def test_a_download_that_is_refused_says_why(at_desk):
     expect(page.get_by_role("alert")).to_contain_text("This backup has been removed")
 
 
-def test_the_foot_leads_administrators_to_the_backups_where_the_newest_is_old(at_desk):
+def test_the_footer_leads_administrators_to_the_backups_if_the_newest_is_old(at_desk):
     page = at_desk(OWNER)
     see_old_backups(page)
     said = page.locator("#banner-backups")

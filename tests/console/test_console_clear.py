@@ -1,4 +1,4 @@
-"""The console in a real browser: what could mislead whoever reads, prints or waits."""
+"""The console in a real browser: details that could mislead people who read, print or wait."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHOP = {"orders": 4, "ORDERS_BAN_AFTER": "5"}
 LIMITED = {"plan": "enterprise", "per_minute": 60, "per_day": 60}
 LONG_NOTE = "Wrap it as a gift, and leave it with the neighbour, who is in from nine to five. " * 5
 
-# Which cells of the packing list but the customers' texts are on more than one line.
+# The cells of the packing list, except customers' texts, that are on more than one line.
 BROKEN = """
 [...document.querySelectorAll("#packing :is(th, td:not(:has(bdi)))")].filter((each) => {
     const text = document.createRange();
@@ -61,7 +61,7 @@ def test_numbers_on_the_packing_list_never_break_and_a_long_note_has_its_own_wid
     assert page.pdf(format="A4").count(b"/Type /Page\n") <= 3
 
 
-# Which numbers of the list are on more than one line, and whether it is cut on the right.
+# The numbers in the list that wrap, and whether the list is cut off on the right.
 SQUEEZED = """
 () => [
     [...document.querySelectorAll("tbody td:is(.order, .pet, .quantity)")].filter((each) => {
@@ -102,7 +102,7 @@ def test_a_note_that_is_cut_ends_in_an_ellipsis(shop, at_desk):
     expect(note).to_have_css("-webkit-line-clamp", "2")
 
 
-# The least contrast of a part's texts to what is behind them, as WCAG 2.2 counts it.
+# The lowest contrast of a part's texts with their background, as WCAG 2.2 defines it.
 CONTRAST = """
 (part) => {
     const light = (color) => {
@@ -142,7 +142,7 @@ def test_what_is_current_differs_and_is_legible_in_forced_colours(at_desk, color
             assert part.evaluate(CONTRAST) >= 4.5, parts
 
 
-# On how many lines the texts of a part are.
+# The number of lines of the texts of a part.
 LINES = """
 (part) => {
     const text = document.createRange();
@@ -158,7 +158,7 @@ def test_each_due_date_and_its_number_are_on_one_line_at_320_px(at_desk):
     # A wide font, or larger text.
     page.evaluate("document.documentElement.style.fontSize = '20px'")
     for each in page.locator(".dues a").all():
-        # As many as it ever says.
+        # The highest number that it shows.
         each.locator("b").evaluate("number => { number.textContent = '200+'; }")
         assert each.evaluate(LINES) == 1, each.inner_text()
     assert not too_wide(page)
@@ -177,7 +177,7 @@ def test_a_row_that_is_shipping_fits_and_the_table_stays_one_beside_a_scroll_bar
     press(page, "Undo shipping order 2")
 
 
-def test_after_a_conflict_the_focus_is_on_what_it_says_and_then_on_what_was_taken(shop, at_desk):
+def test_after_a_conflict_the_focus_is_on_its_message_and_then_on_the_chosen_value(shop, at_desk):
     page = at_desk(refusals=(412, 422))
     order_id = shop.place(note="as it was")
     go_to(page, f"orders/{order_id}")
@@ -191,7 +191,7 @@ def test_after_a_conflict_the_focus_is_on_what_it_says_and_then_on_what_was_take
     expect(page.get_by_label("Note")).to_have_value("theirs")
 
 
-def test_what_is_late_goes_by_the_services_clock_where_the_computers_is_wrong(shop, visit):
+def test_lateness_follows_the_services_clock_where_the_computers_is_wrong(shop, visit):
     soon = f"{datetime.now(UTC) + timedelta(hours=2):%Y-%m-%dT%H:%M:%SZ}"
     order_id = shop.place(reference="soon", shipDate=soon)
     page = visit(shop.url)
@@ -202,7 +202,7 @@ def test_what_is_late_goes_by_the_services_clock_where_the_computers_is_wrong(sh
     expect(row(page, order_id).locator(".placed")).to_contain_text("Today")
     wrong = page.locator("#banner-clock")
     expect(wrong).to_contain_text("This computer's clock is 3 days ahead of the service's")
-    # For how long nobody used the page goes by the computer's clock alone.
+    # Idle time is measured by the computer's clock alone.
     page.reload()
     expect(wrong).to_be_visible()
     no_violations(page)
@@ -240,7 +240,7 @@ def test_the_history_names_keys(shop, at_desk):
     expect(steps.last).to_contain_text("with the key “<b>the till</b>”")
 
 
-def test_a_pasted_tab_becomes_a_blank(shop, at_desk):
+def test_a_pasted_tab_becomes_a_space(shop, at_desk):
     page = at_desk()
     go_to(page, "new")
     page.get_by_label("Pet number").fill("61")
@@ -254,7 +254,7 @@ def test_a_pasted_tab_becomes_a_blank(shop, at_desk):
     expect(page.locator("#view .facts")).to_contain_text("3 pieces")
 
 
-# To the browser, each script of Playwright's is a touch: here, only a person's click is one.
+# The browser counts each Playwright script as a user action: here, only clicks count.
 TOUCHED = """
 let isTouched = false;
 addEventListener("pointerdown", () => { isTouched = true; }, true);
@@ -262,7 +262,7 @@ Object.defineProperty(UserActivation.prototype, "hasBeenActive", { get: () => is
 """
 
 
-def test_a_sound_that_the_browser_blocks_after_a_reload_is_told_until_somebody_clicks(at_desk):
+def test_a_blocked_sound_is_announced_after_a_reload_until_somebody_clicks(at_desk):
     page = at_desk()
     page.add_init_script(TOUCHED)
     go_to(page, "key")
@@ -300,7 +300,7 @@ def test_the_most_urgent_come_first_among_all_orders_and_are_counted(shop, at_de
         status="pending", shipsFrom=f"{today}00:00:00Z", shipsBefore=f"{today}23:59:59.999Z"
     )
     expect(dues).to_contain_text(f"Due today {due_today}")
-    # Only what is late is read for the file.
+    # Only late orders are read for the file.
     dues.get_by_role("link", name="Late").click()
     expect(page.locator("tbody tr")).to_have_count(50)
     with page.expect_download() as download:
@@ -332,7 +332,7 @@ def test_more_than_a_hundred_are_shipped_in_hundreds_and_named_once(shop, at_des
     assert shop.count(petId=65, status="shipped") == 101
 
 
-def test_opening_an_order_and_coming_back_keeps_the_choice(shop, at_desk):
+def test_opening_an_order_and_coming_back_keeps_the_selection(shop, at_desk):
     shop.place(66), shop.place(66)
     page = at_desk()
     go_to(page, "orders?pet=66")
@@ -346,7 +346,7 @@ def test_opening_an_order_and_coming_back_keeps_the_choice(shop, at_desk):
     expect(page.locator(".found")).to_have_text("2 chosen")
 
 
-def test_a_number_that_is_also_a_reference_is_asked_about_and_another_way_to_say_it(shop, at_desk):
+def test_a_number_that_is_also_a_reference_is_asked_about_and_can_be_made_explicit(shop, at_desk):
     other = shop.place(reference="3")
     page = at_desk()
     search = page.get_by_role("searchbox")

@@ -34,7 +34,7 @@ def question(page):
 ADDRESS = "Mia Wong\nHauptstr. 5\n50667 Köln"
 
 
-def test_what_is_packed_and_for_whom_is_entered_shown_and_found(shop, at_desk):
+def test_the_contents_and_customer_of_an_order_are_entered_shown_and_found(shop, at_desk):
     page = at_desk(refusals=(422,))
     go_to(page, "new")
     page.get_by_label("Pet number").fill("41")
@@ -154,7 +154,7 @@ def test_a_whole_day(shop, at_desk):
     assert requested == {"", "console", "v2"}
 
 
-def test_someone_else_was_faster(shop, at_desk):
+def test_a_concurrent_change_is_shown_and_not_overwritten(shop, at_desk):
     desk = at_desk(refusals=(409,))
     order_id = shop.place(reference="contested")
     press(desk, "Refresh")
@@ -252,7 +252,7 @@ def test_faults_are_shown_before_anything_is_sent_and_an_unknown_order_is_explai
     no_violations(desk)
 
 
-def test_a_read_key_sees_no_way_to_change_anything(shop, at_desk):
+def test_a_read_key_sees_no_controls_that_change_anything(shop, at_desk):
     page = at_desk({"scopes": ("read",)})
     expect(page.locator("#who-may")).to_have_text("can only view")
     expect(page.get_by_role("link", name="New order")).to_have_count(0)

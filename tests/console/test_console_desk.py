@@ -28,11 +28,11 @@ pytestmark = pytest.mark.browser
 SHOP = {"orders": 8}
 
 
-def test_an_open_list_tells_the_day_as_it_is(shop, at_desk):
+def test_an_open_list_shows_the_current_day(shop, at_desk):
     page = at_desk(is_clock_ours=True, loses=True)
     placed = page.locator("tbody td.placed time").first
     expect(placed).to_contain_text("Today")
-    # Its clock can go on while the service's doesn't: the page goes by that where they differ.
+    # The page's clock can advance while the service's doesn't: the page follows the service's.
     page.context.set_offline(True)
     for _ in range(3):
         page.clock.fast_forward(8 * 3600 * 1000)
@@ -53,7 +53,7 @@ def test_new_orders_are_counted_in_the_title_and_marked_until_they_were_seen(sho
     expect(row(page, order_id)).not_to_have_class(re.compile("new"))
 
 
-def test_an_order_is_changed_in_place_and_merged_where_somebody_was_faster(shop, at_desk):
+def test_an_order_is_edited_in_place_and_merged_with_a_concurrent_change(shop, at_desk):
     page = at_desk(refusals=(412,))
     order_id = shop.place(21, reference="mine", note="as it was")
     go_to(page, f"orders/{order_id}")
@@ -78,7 +78,7 @@ def test_an_order_is_changed_in_place_and_merged_where_somebody_was_faster(shop,
     )
 
 
-def test_a_date_years_away_is_asked_about(shop, at_desk):
+def test_a_date_years_away_needs_confirmation(shop, at_desk):
     page = at_desk()
     go_to(page, "new")
     page.get_by_label("Pet number").fill("31")
@@ -106,7 +106,7 @@ Object.defineProperty(document, "hidden", { get: () => window.isAway });
 """
 
 
-def test_new_orders_are_told_by_sound_and_notification_where_asked_for(shop, at_desk):
+def test_new_orders_are_announced_by_sound_and_notification_if_enabled(shop, at_desk):
     page = at_desk(PLENTY)
     page.add_init_script(TOLD)
     page.reload()
@@ -121,7 +121,7 @@ def test_new_orders_are_told_by_sound_and_notification_where_asked_for(shop, at_
     expect(told).to_have_attribute("data-told", f"sound sound Order {order_id} was placed. ")
 
 
-def test_a_remembered_key_survives_the_tab_and_another_is_forgotten_without_use(shop, visit):
+def test_a_remembered_key_outlives_the_tab_and_an_unused_one_is_forgotten(shop, visit):
     page = visit(shop.url)
     page.get_by_label("Remember on this computer").check()
     page.get_by_label("Key", exact=True).fill(shop.store.issue()[1])
@@ -163,11 +163,11 @@ def test_no_width_and_no_content_makes_the_page_wider_than_its_window(shop, at_d
         go_to(page, view)
         for width in (320, 390, 768, 961, 1024, 1100, 1280, 1366, 1920):
             page.set_viewport_size({"width": width, "height": 800})
-            # Soon: what depends on the width is laid out a moment later.
+            # Soon, not at once: the layout follows the width a moment later.
             wait_until(lambda: not too_wide(page))
 
 
-def test_a_view_is_one_request_and_rows_stay_when_a_limit_is_met(shop, at_desk):
+def test_a_view_takes_one_request_and_rows_stay_when_a_limit_is_reached(shop, at_desk):
     newest = shop.place()
     page = at_desk({"plan": "enterprise", "per_minute": 30, "per_day": 5_000}, refusals=(429,))
     sent = requests_of(page)

@@ -74,7 +74,7 @@ def test_modules_are_preloaded_or_loaded_later_and_addresses_are_relative(store)
     later = set(re.findall(r'import\("\./(\w+\.js)"\)', "\n".join(MODULES.values())))
     assert loaded_with(*later) - first_loaded() == set(MODULES) - first_loaded() > set()
     assert not later & first_loaded()
-    # So it works below a path, too, where a server in front of it uses one.
+    # So it also works under a path prefix of a server in front of it.
     addresses = re.findall(r'(?:href|src)="([^"]+)"', page)
     assert [each for each in addresses if each.startswith("/")] == []
 

@@ -1,4 +1,4 @@
-"""The console takes over a key from the address, as a first start hands one over to it."""
+"""The console takes a key from the address, as a first start passes one to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory, forks):
-    """A service that was started with --open, for which a program notes what it is to open."""
+    """A service that was started with --open, with a fake browser that records the address."""
     folder = tmp_path_factory.mktemp("opened")
     browser = folder / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {folder}/new && mv {folder}/new {folder}/opened\n')
@@ -44,7 +44,7 @@ def question(page):
     return page.get_by_role("dialog")
 
 
-def test_what_a_first_start_opens_is_signed_in_once(service, visit):
+def test_the_page_that_a_first_start_opens_is_signed_in_once(service, visit):
     text = Path(service.opened.removeprefix("file://")).read_text()
     link = text.split('href="')[1].split('"')[0]
     page = visit(service.url, "/healthz", refusals={404})
@@ -58,7 +58,7 @@ def test_what_a_first_start_opens_is_signed_in_once(service, visit):
     press(page, "Stay signed in")
     expect(question(page)).to_be_hidden()
     assert key_of(page)[1] == in_tab
-    # Nothing leads back to the code, which is spent.
+    # Nothing leads back to the code, which is used up.
     page.go_back()
     assert page.url == f"{service.url}/healthz"
     page.go_forward()
@@ -67,7 +67,7 @@ def test_what_a_first_start_opens_is_signed_in_once(service, visit):
     expect(again.locator("#sign-in-notice")).to_contain_text("This link works once")
     assert "key=" not in again.url
     again.context.close()
-    # Whoever is signed in stays so.
+    # A person who is signed in stays signed in.
     page.goto(link)
     signed_in_as(page, "owner")
 
@@ -123,7 +123,7 @@ def test_a_link_with_a_wrong_key_leaves_the_form(service, visit):
     assert key_of(page) == [None, None]
 
 
-def test_a_key_that_ended_meanwhile_leads_to_the_form_without_a_fault(service, visit):
+def test_a_key_revoked_meanwhile_leads_to_the_form_without_an_error(service, visit):
     page = visit(service.url, refusals={401})
     page.evaluate(
         """() => {
@@ -136,7 +136,7 @@ def test_a_key_that_ended_meanwhile_leads_to_the_form_without_a_fault(service, v
     expect(page.locator("#sign-in-notice")).to_contain_text("no longer valid")
 
 
-def test_another_key_in_use_is_replaced_only_if_the_person_says_so(service, visit):
+def test_another_key_in_use_is_replaced_only_after_confirmation(service, visit):
     used, brought = service.issue(), service.output("keys", "issue", "till", "--plan", "pro")
     page = visit(service.url)
     sign_in(page, used)

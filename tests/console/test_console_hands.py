@@ -1,4 +1,4 @@
-"""The console in a real browser, under quick hands: a scanner, a held key, a double click."""
+"""The console in a real browser, used fast: a scanner, a held key, a double click."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scan(page, text):
 
 
 def stop_clock(page):
-    """Have a page's clock, which must be the test's, go on only where the test says so."""
+    """Let a page's clock, which must be the test's, advance only when the test says so."""
     page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))
 
 
@@ -55,14 +55,14 @@ def opened(page, order_id):
 
 
 def pressed(requests):
-    """Return what was changed by these requests."""
+    """Return the changes made by these requests."""
     return [each for each in requests if not each.startswith("GET")]
 
 
 def test_a_scan_finds_its_order_wherever_the_focus_is_and_presses_nothing(shop, at_desk):
     page = at_desk(PLENTY)
     sent = requests_of(page)
-    # A row's button of which the next one has the focus by now, a link, a box, a question.
+    # A row's button (the next one has the focus by now), a link, a box, a dialog.
     press(page, "Ship order 2")
     expect(page.get_by_role("button", name="Ship order 3", exact=True)).to_be_focused()
     scan(page, 6)
@@ -95,7 +95,7 @@ def test_a_scanned_number_opens_its_order_though_many_addresses_begin_with_it(sh
     for text in (5, 50, "#50"):
         scan(page, text)
         opened(page, str(text).removeprefix("#"))
-    # Which of two is meant, somebody has to say; what has no number is a list.
+    # A person chooses between two matches; anything without a number is a list.
     other = shop.place(7, reference="50")
     scan(page, 50)
     expect(page.locator(".found")).to_contain_text("Several orders have 50 as their number")
@@ -116,7 +116,7 @@ def test_scans_on_a_slow_network_wait_for_each_other_and_each_is_whole(shop, at_
     scan(page, 11)
     page.wait_for_timeout(SCANNED_AFTER_MS)
     scan(page, 12)
-    # Somebody who is impatient presses nothing either, while the order is looked up.
+    # Impatient typing presses nothing either, while the order is looked up.
     page.keyboard.press("Enter")
     opened(page, 12)
     assert searched == ["11", "12"]
@@ -150,7 +150,7 @@ def test_a_double_click_on_ship_ships_and_another_on_undo_does_not(shop, at_desk
     assert shop.order(5)["status"] == "pending"
 
 
-def test_rows_stay_where_they_are_under_a_hand_and_settle_when_it_has_gone(shop, at_desk):
+def test_rows_stay_in_place_under_the_pointer_and_move_once_it_has_left(shop, at_desk):
     # In American English, a date and time takes two lines.
     page = at_desk(PLENTY, is_clock_ours=True, locale="en-US")
     gone, pointed_at = shop.place(61), shop.place(61)
@@ -162,7 +162,7 @@ def test_rows_stay_where_they_are_under_a_hand_and_settle_when_it_has_gone(shop,
     shop.ship(gone)
     came = shop.place(61, shipDate="2020-02-03T08:00:00Z")
     next_poll(page)
-    # What is gone says so, and what is more urgent waits below.
+    # A row that is gone says so, and more urgent ones wait below.
     expect(row(page, gone)).to_contain_text("Shipped")
     expect(row(page, came)).to_be_visible()
     assert ship.bounding_box()["y"] == before
@@ -181,11 +181,11 @@ def test_rows_stay_where_they_are_under_a_hand_and_settle_when_it_has_gone(shop,
 
 
 def cut(page):
-    """Take a page's network away."""
+    """Disconnect a page from the network."""
     page.context.set_offline(True)
 
 
-def test_what_could_not_be_sent_survives_a_limit_and_a_reload(shop, at_desk):
+def test_unsent_changes_survive_a_limit_and_a_reload(shop, at_desk):
     limited = {"plan": "enterprise", "per_minute": 40, "per_day": 5_000}
     orders = [shop.place(62) for _ in range(3)]
     page = at_desk(limited, refusals=(429,), is_clock_ours=True, viewport=TALL)
@@ -205,7 +205,7 @@ def test_what_could_not_be_sent_survives_a_limit_and_a_reload(shop, at_desk):
     expect(line).to_have_count(0)
     expect(page.locator("#shipping")).to_be_hidden()  # once all are answered
     assert {shop.order(each)["status"] for each in orders} == {"shipped"}
-    # Met by a limit, after the reload, and when it is over.
+    # When the limit is reached, after the reload, and once the limit has reset.
     assert len(pressed(sent)) <= 9
 
 
@@ -231,7 +231,7 @@ def test_eight_orders_ship_after_a_service_that_was_away_for_50_seconds(shop, at
         assert [each["type"] for each in events] == ["order.placed", "order.shipped"]
 
 
-def test_what_waits_is_asked_about_before_signing_out_and_after_a_key_has_ended(shop, at_desk):
+def test_unsent_changes_need_a_decision_at_sign_out_and_after_a_key_is_revoked(shop, at_desk):
     order_id = shop.place(64)
     page = at_desk(loses=True, refusals=(401,), is_clock_ours=True)
     cut(page)
@@ -254,7 +254,7 @@ def test_what_waits_is_asked_about_before_signing_out_and_after_a_key_has_ended(
     wait_until(lambda: shop.order(order_id)["status"] == "shipped")
 
 
-def test_what_was_refused_because_its_key_had_ended_did_not_ship(shop, at_desk):
+def test_orders_refused_because_the_key_was_revoked_did_not_ship(shop, at_desk):
     orders = [shop.place(68) for _ in range(2)]
     page = at_desk(refusals=(401,), is_clock_ours=True, viewport=TALL)
     sent = requests_of(page)
@@ -284,7 +284,7 @@ def test_a_pointer_that_rests_on_the_countdown_stops_it_for_a_moment_only(shop, 
     wait_until(lambda: shop.order(order_id)["status"] == "shipped")
 
 
-def test_a_time_to_come_is_an_expected_date_and_never_a_shipment(shop, at_desk):
+def test_a_future_date_is_an_expected_date_and_never_a_shipment(shop, at_desk):
     order_id = shop.place(66)
     page = at_desk(timezone_id="UTC")
     go_to(page, f"orders/{order_id}")
@@ -300,7 +300,7 @@ def test_a_time_to_come_is_an_expected_date_and_never_a_shipment(shop, at_desk):
     assert expected["shipDate"].startswith(f"{tomorrow:%Y-%m-%d}T14:15")
     press(page, "Already shipped")
     page.get_by_label("Shipped at").fill("2026-01-02T10:00")
-    # Long ago is asked about.
+    # A date long ago needs confirmation.
     press(page, "It has shipped")
     press(page, "It has shipped")
     expect(page.get_by_role("dialog")).to_be_hidden()
@@ -308,7 +308,7 @@ def test_a_time_to_come_is_an_expected_date_and_never_a_shipment(shop, at_desk):
     assert (shipped["status"], shipped["shipDate"][:16]) == ("shipped", "2026-01-02T10:00")
 
 
-def test_what_was_typed_outlives_a_colleague_a_reload_and_the_key(shop, at_desk):
+def test_typed_text_survives_a_colleagues_change_a_reload_and_the_keys_end(shop, at_desk):
     order_id = shop.place(67, quantity=2)
     page = at_desk(refusals=(401, 409), is_clock_ours=True)
     go_to(page, f"orders/{order_id}")
@@ -331,7 +331,7 @@ def test_what_was_typed_outlives_a_colleague_a_reload_and_the_key(shop, at_desk)
     go_to(page, f"orders/{order_id}")
     sign_in(page, shop.store.issue()[1])
     expect(page.get_by_label("Note")).to_have_value("Ring twice")
-    # The note may still be saved, so it is; the rest is said.
+    # The note may still be saved, so it is; the rest is reported.
     shop.ship(order_id)
     press(page, "Save")
     expect(page.locator("#view .facts")).to_contain_text("Ring twice")

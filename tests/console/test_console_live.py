@@ -18,11 +18,11 @@ SHOP = {"orders": 3}
 
 
 def streams(page):
-    """Return how many streams this page and its neighbours have opened: they ask for one event."""
+    """Return how many streams all tabs have opened: each asks for one event."""
     return sum("/store/events?" in url and url.endswith("&limit=1") for url in page.requested)
 
 
-def test_tabs_share_one_stream_which_another_goes_on_with(shop, at_desk):
+def test_tabs_share_one_stream_which_another_tab_takes_over(shop, at_desk):
     page = at_desk()
     updated = page.locator("#updated")
     expect(updated).to_contain_text("live")
@@ -40,16 +40,16 @@ def test_tabs_share_one_stream_which_another_goes_on_with(shop, at_desk):
     expect(row(tab, placed[1])).to_be_visible()
     expect(tab.locator("#updated")).to_contain_text("live")
     assert streams(page) == 2
-    # What goes between the tabs, and the name of what they share, hold no key.
+    # Neither the messages between tabs nor the names of what they share contain a key.
     held = tab.evaluate("navigator.locks.query()")["held"]
     assert [each["name"] for each in held if page.secret in each["name"]] == []
     assert len(held) == 1
-    # Nobody hears any more, or is heard.
+    # Nothing is sent or received any more.
     tab.get_by_role("button", name="Sign out").click()
     wait_until(lambda: tab.evaluate("navigator.locks.query()")["held"] == [])
 
 
-def test_a_refused_stream_is_done_without_and_a_broken_one_opened_again(shop, at_desk):
+def test_a_refused_stream_is_replaced_by_polling_and_a_broken_one_is_reopened(shop, at_desk):
     def refuse(route):
         if route.request.headers["accept"] != "text/event-stream":
             return route.continue_()
@@ -71,7 +71,7 @@ def test_a_refused_stream_is_done_without_and_a_broken_one_opened_again(shop, at
     expect(updated).to_contain_text("live")
 
 
-def test_a_change_whose_event_is_here_before_its_answer_is_counted_once(shop, at_desk):
+def test_a_change_whose_event_arrives_before_its_response_is_counted_once(shop, at_desk):
     order_id = shop.place(53)
     page = at_desk()
     expect(page.locator("#updated")).to_contain_text("live")
@@ -94,7 +94,7 @@ def test_a_change_whose_event_is_here_before_its_answer_is_counted_once(shop, at
     expect(figure(page, "pending")).to_have_text(str(pending - 1))
 
 
-# What a page sees of being hidden by another.
+# The page's view of being hidden by another tab.
 HIDING = """
 Object.defineProperty(document, "hidden", { get: () => Boolean(window.isAway) });
 window.hide = (isAway) => {
@@ -120,7 +120,9 @@ def hide(page, *, is_away=True):
     ],
     ids=["free", "6000", "5000", "pro"],
 )
-def test_a_stream_is_read_where_it_costs_the_day_no_more_than_polling(shop, at_desk, key, said):
+def test_a_stream_is_read_where_it_uses_no_more_of_the_daily_limit_than_polling(
+    shop, at_desk, key, said
+):
     page = at_desk(key)
     expect(page.locator("#updated")).to_contain_text(said)
     assert streams(page) == (said == LIVE)
@@ -134,7 +136,7 @@ def test_a_hidden_page_of_a_small_plan_polls_and_shown_again_it_has_missed_nothi
         hide(each)
     expect(page.locator("#updated")).to_contain_text(POLLS)
     placed = shop.place()
-    # To whom a stream costs next to nothing, it goes on: new orders are told at once.
+    # With a plan for which streams are cheap, it goes on: new orders are announced at once.
     expect(row(busy, placed)).to_be_visible()
     expect(busy.locator("#updated")).to_contain_text(LIVE)
     expect(row(page, placed)).to_have_count(0)
@@ -143,7 +145,7 @@ def test_a_hidden_page_of_a_small_plan_polls_and_shown_again_it_has_missed_nothi
     expect(page.locator("#updated")).to_contain_text(LIVE)
 
 
-def test_without_locks_only_tabs_that_are_seen_read_streams(shop, visit):
+def test_without_locks_only_visible_tabs_read_streams(shop, visit):
     # A browser has six connections to a service for all tabs.
     address = shop.url.replace("127.0.0.1", "shop.test")
     page = visit(address, before=lambda page: page.context.add_init_script(HIDING))
@@ -170,7 +172,7 @@ def test_a_service_that_falls_silent_is_followed_again_once_it_is_back(visit, tm
         sign_in(page, shop.store.issue()[1])
         updated = page.locator("#updated")
         expect(updated).to_contain_text(LIVE)
-        # As where the computer slept, or a network was lost: no end of the stream arrives.
+        # As after sleep or a lost network: the end of the stream never arrives.
         os.kill(shop.service.process.pid, signal.SIGSTOP)
         page.clock.fast_forward(21_000)
         expect(updated).not_to_contain_text(LIVE)
@@ -212,7 +214,7 @@ def test_a_service_that_restarts_is_followed_again_within_three_seconds_and_noth
         expect(updated).to_contain_text(LIVE)
         getattr(shop.service, end)()
         expect(updated).not_to_contain_text(LIVE)
-        # It is tried again and again.
+        # The page keeps retrying.
         page.clock.run_for(60_000)
         page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.01"))
         port = str(shop.service.address[1])

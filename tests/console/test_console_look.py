@@ -1,4 +1,4 @@
-"""The console in a real browser: every view for everybody, keeping its place, within its budget."""
+"""The console in a real browser: accessible views that keep their place, within the limits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PHONE = {"width": 360, "height": 740}
 # A pet with an order of each status, for axe-core, which takes seconds for a list of 50.
 FEW = 815
 VIEWS = ("orders", "orders?status=all", "orders/1", "orders/2", "new", "figures", "key", "webhooks")
-# What administrators see, too.
+# Views that only administrators see.
 ADMIN_VIEWS = ("keys", "import", "backups")
 
 
 def show(page, view):
     """Go to a view, and wait until it is shown."""
     go_to(page, view)
-    # The view before stays until the code of this one is loaded.
+    # The previous view stays until the code of this one is loaded.
     name = "order" if view.startswith("orders/") else view.partition("?")[0]
     content = "table, .facts, .picture, form.place, .blank"
     expect(page.locator(f".view.{name}").locator(content).first).to_be_visible()
@@ -35,7 +35,7 @@ def show(page, view):
 
 @pytest.fixture(scope="module")
 def shop(shop):
-    """One with orders of each status."""
+    """A shop with orders of each status."""
     shop.cancel(5)
     for change in (shop.ship, shop.cancel, shop.order):
         change(shop.place(FEW))
@@ -115,7 +115,7 @@ def test_every_view_of_administrators_is_accessible(at_desk, color_scheme, width
         assert not too_wide(page), view
 
 
-def test_targets_are_large_enough_on_a_phone_and_text_of_twice_the_size_fits(at_desk):
+def test_touch_targets_are_large_enough_on_a_phone_and_text_of_double_size_fits(at_desk):
     page = at_desk(OWNER, viewport=PHONE, has_touch=True, refusals=(409,))
     for view in (*VIEWS, *ADMIN_VIEWS):
         show(page, view)
@@ -137,7 +137,9 @@ def test_targets_are_large_enough_on_a_phone_and_text_of_twice_the_size_fits(at_
 
 @pytest.mark.parametrize("height", [740, 360])
 @pytest.mark.parametrize("width", [320, 390, 600, 768])
-def test_an_administrators_whole_menu_is_seen_on_phones_and_covers_nothing(at_desk, width, height):
+def test_an_administrators_whole_menu_is_visible_on_phones_and_covers_nothing(
+    at_desk, width, height
+):
     page = at_desk(OWNER, viewport={"width": width, "height": height})
     menu = page.get_by_role("navigation", name="Main")
     expect(menu.get_by_role("link")).to_have_count(8)
@@ -187,7 +189,7 @@ def test_pages_keep_their_place_through_back_and_reload(at_desk):
     expect(row(page, 51)).to_be_visible()
 
 
-def test_filters_are_part_of_the_place_and_a_number_leads_to_its_order(
+def test_filters_are_part_of_the_address_and_a_number_leads_to_its_order(
     at_desk,
 ):
     page = at_desk(refusals=(422,))
@@ -219,7 +221,7 @@ def test_a_late_answer_changes_nothing(at_desk):
     page.get_by_role("link", name="Shipped").click()
     expect(row(page, 1)).to_be_visible()
     for route in late:
-        # The page has given it up, as it should; a page that has not gets the answer now.
+        # The page has cancelled the request, as it should; otherwise the answer arrives now.
         with suppress(Exception):
             route.continue_()
     page.wait_for_timeout(300)
@@ -273,7 +275,7 @@ async ([minute, day, spent]) => {
     return pause(windows, 1e12, spent);
 }
 """
-# How many requests a day of polling takes.
+# The number of requests in a day of polling.
 A_DAY = """
 async ([limit, minute]) => {
     const { pause } = await import("/console/watch.js");
@@ -288,7 +290,7 @@ async ([limit, minute]) => {
 """
 
 
-def test_how_often_it_polls_follows_from_the_plan(shop, visit):
+def test_the_polling_interval_depends_on_the_plan(shop, visit):
     page = visit(shop.url)
 
     def pause(minute, day, **spent):

@@ -147,7 +147,7 @@ def test_a_banned_key_is_unblocked_and_one_that_expires_soon_is_marked(shop, own
         assert key_store.get(connection, banned).banned_until is None
 
 
-def test_the_last_key_that_manages_the_shop_is_not_revoked_and_says_why(start, visit):
+def test_the_last_admin_key_is_not_revoked_and_the_page_says_why(start, visit):
     service = start()
     page = visit(service.url, refusals=(409,))
     sign_in(page, service.issue("business", "--scope", "admin"))
@@ -175,7 +175,7 @@ def test_the_page_goes_on_with_the_new_secret_of_its_own_key(shop, owner):
     expect(page.get_by_role("heading", name="(yours)")).to_be_visible()
 
 
-def test_faults_are_said_in_words_and_a_lost_answer_issues_one_key(shop, owner):
+def test_errors_are_in_plain_words_and_a_lost_answer_issues_one_key(shop, owner):
     page = owner(refusals=(422,), loses=True)
     of_page(page, "keys")
     press(page, "Issue key")

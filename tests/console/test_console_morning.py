@@ -38,7 +38,7 @@ def service(tmp_path, forks):
 
 @pytest.fixture(params=[("light", 1280), ("dark", 390)], ids=["desk", "phone"])
 def page(request, service, visit):
-    """What the owner's browser shows then; saving a file asks nothing, as in most browsers."""
+    """The page that opens in the owner's browser; files are saved without asking where."""
     color_scheme, width = request.param
     look = {"viewport": {"width": width, "height": 844}, "color_scheme": color_scheme}
     page = visit(service.url, "/healthz", refusals={422}, **look)
@@ -157,7 +157,7 @@ def a_backup(service, page):
     press(page, "Make a backup")
     announced(page, "Backup made")
     with page.expect_download() as saved:
-        # Where the machine is slow, the service has made the day's, too.
+        # On a slow machine, the service has made the daily backup, too.
         page.get_by_role("button", name="Download").first.click()
     stored = Path(service.environment["ORDERS_INSTANCE"], "backups", saved.value.suggested_filename)
     assert Path(saved.value.path()).read_bytes() == stored.read_bytes()

@@ -56,9 +56,7 @@ def test_shipping_takes_one_press_and_one_request_and_can_be_undone_for_ten_seco
     assert [each for each in sent if not each.startswith("GET")] == ["POST store/orders/2/ship"]
 
 
-def test_what_is_left_while_shipping_is_sent_and_what_failed_is_told_at_the_next_visit(
-    shop, at_desk
-):
+def test_shipping_is_sent_when_the_page_is_left_and_failures_show_at_the_next_visit(shop, at_desk):
     page = at_desk(refusals=(409,))
     press(page, "Ship order 4")
     page.reload()
@@ -155,7 +153,7 @@ def test_several_whose_answer_is_lost_are_shipped_once(shop, at_desk):
     assert [each["type"] for each in history] == ["order.placed", "order.shipped"]
 
 
-def test_orders_that_did_not_ship_are_told_in_one_banner_with_a_list(shop, at_desk):
+def test_orders_that_did_not_ship_are_listed_in_one_banner(shop, at_desk):
     page = at_desk(refusals=(409,), viewport={"width": 1280, "height": 2400})
     gone = [shop.place(10) for _ in range(3)]
     go_to(page, "orders?pet=10")
@@ -171,7 +169,7 @@ def test_orders_that_did_not_ship_are_told_in_one_banner_with_a_list(shop, at_de
     expect(told).to_have_count(0)
 
 
-def test_what_is_due_comes_first_and_has_filters(shop, at_desk):
+def test_due_orders_come_first_and_have_filters(shop, at_desk):
     late, soon, later = (
         shop.place(11, shipDate=at(minutes=-5)),
         shop.place(11, shipDate=at(minutes=30)),
@@ -249,7 +247,7 @@ def test_the_packing_list_has_dates_that_stay_true(shop, at_desk):
     order_id = shop.place(43, reference="on paper", note="No knives", shipDate=at(minutes=5))
     page = at_desk(timezone_id="UTC")
     go_to(page, "orders?pet=43")
-    # The list of before may have it, too.
+    # The previous list may have it, too.
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(row(page, order_id)).to_be_visible()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

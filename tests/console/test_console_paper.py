@@ -35,7 +35,7 @@ ADDRESSES = [
 
 @pytest.fixture
 def desk(at_desk):
-    """A page on which printing waits for the test, as it does for whoever confirms it."""
+    """A page on which printing waits for the test, as it does for a person's confirmation."""
     page = at_desk()
     page.add_init_script("window.print = () => {}")
     page.reload()
@@ -58,7 +58,7 @@ def confirm(dialog):
 
 
 def print_given(page, orders):
-    """Ask what to print of these orders, as the list does of its own."""
+    """Open the print dialog for these orders, as the list does for its own."""
     page.evaluate(
         "orders => { import('/console/packing.js').then((it) => it.printSlips(orders)) }", orders
     )
@@ -131,7 +131,7 @@ def test_two_slips_share_a_page_unless_one_is_too_long(desk, tmp_path):
         assert 0 < upper < 30 < 297 / 2 + 8 < lower < 297 / 2 + 30
 
 
-def test_labels_are_whole_within_their_places_whatever_the_addresses_are(desk, tmp_path):
+def test_labels_fit_in_their_places_whatever_the_addresses_are(desk, tmp_path):
     orders = [
         given(
             number,
@@ -149,7 +149,7 @@ def test_labels_are_whole_within_their_places_whatever_the_addresses_are(desk, t
     file = pdf_of(desk, tmp_path)
     ids = [f"{order['id']}" for order in orders]
     assert scanned(file) == [ids[:24], ids[24:]]
-    # How high an emoji is depends on the computer's fonts.
+    # The height of an emoji depends on the computer's fonts.
     found = [word for word in words(file) if re.search(r"\w", word[0])]
     for text, left, top, right, bottom in found:
         assert (left // 70, top // 37.125) == (right // 70, bottom // 37.125), text
@@ -189,7 +189,7 @@ def test_a_sheet_is_chosen_once_and_labels_begin_at_the_first_free_one(shop, des
     expect(dialog.get_by_label("Rows")).to_be_focused()
 
 
-def test_what_has_no_address_or_too_long_a_one_for_a_label_is_named_and_left_out(desk, tmp_path):
+def test_orders_with_no_address_or_one_too_long_for_a_label_are_named_and_left_out(desk, tmp_path):
     orders = [given(1, ADDRESSES[0]), given(2, "W" * 500), given(3, None), given(4, ADDRESSES[5])]
     print_given(desk, orders)
     dialog = desk.get_by_role("dialog")

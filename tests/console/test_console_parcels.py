@@ -153,7 +153,7 @@ def add_tracking(page, which, texts):
     """Press "Add tracking" and scan the parcels' numbers, each of which the scanner ends."""
     button = page.get_by_role("button", name=f"Add tracking of {which}", exact=True)
     dialog = page.get_by_role("dialog", name=f"Tracking of {which}")
-    # Where the page took it for a slip of the hand, it is pressed again.
+    # If the page took the press for an accident, it is pressed again.
     wait_until(lambda: dialog.is_visible() or button.click())
     for text in texts:
         page.keyboard.type(f"{text}\n")
@@ -184,7 +184,7 @@ def test_a_day_of_parcels_ends_with_no_mistake(empty_shop, visit, tmp_path, slip
         meant[order_id] |= {"status": "shipped", "tracking": f"JD {order_id:06}"}
         if place < ONE_BY_ONE:
             expect(page.get_by_role("button", name="Ship order")).to_be_focused()
-            # The page takes an Enter right after a scan for its second.
+            # The page takes an Enter right after a scan for the scanner's second.
             undo = page.get_by_role("button", name=f"Undo shipping order {order_id}", exact=True)
             wait_until(lambda undo=undo: undo.count() or page.keyboard.press("Enter"))
             add_tracking(page, f"order {order_id}", [meant[order_id]["tracking"]])
@@ -262,7 +262,7 @@ def test_an_order_that_is_forgotten_loses_its_texts_wherever_it_is_open(shop, at
     tabs = []
     for place in ("orders?status=all&pet=32", f"orders/{order_id}", f"orders/{order_id}"):
         page = at_desk(is_clock_ours=True)
-        # What was read before is shown first where somebody returns to it.
+        # Cached contents are shown first when somebody returns to a view.
         go_to(page, "orders?status=all&search=Ermintrude")
         expect(row(page, order_id)).to_contain_text("Ermintrude")
         go_to(page, place)

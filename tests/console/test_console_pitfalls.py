@@ -1,4 +1,4 @@
-"""The console in a real browser: what is easily got wrong and does harm, in a short visit each."""
+"""The console in a real browser: easy mistakes that do harm, in a short visit each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNFINISHED = "Complete the date, or clear it."
 
 
 def begin_a_date(page, label):
-    """Type a day into a field of a date, and not the rest of it."""
+    """Type only the day into a date field."""
     page.get_by_label(label).focus()
     page.keyboard.type("24")
 
@@ -56,7 +56,7 @@ def test_an_incomplete_date_never_means_now_or_none(shop, at_desk):
     go_to(page, "orders")
     page.get_by_text("Filter and sort").click()
     begin_a_date(page, "Ship date to")
-    # Nobody sees any more what was begun, and searches for something else.
+    # The unfinished date is out of sight, and something else is searched for.
     page.get_by_text("Filter and sort").click()
     page.get_by_role("searchbox").fill("R-3")
     page.keyboard.press("Enter")
@@ -64,7 +64,7 @@ def test_an_incomplete_date_never_means_now_or_none(shop, at_desk):
     assert page.url == f"{shop.url}/#/orders"
 
 
-def test_a_date_begun_in_a_question_that_a_scan_closes_is_told(shop, at_desk):
+def test_an_unfinished_date_in_a_dialog_that_a_scan_closes_is_reported(shop, at_desk):
     page = at_desk()
     go_to(page, "orders/2")
     press(page, "Already shipped")
@@ -73,7 +73,7 @@ def test_a_date_begun_in_a_question_that_a_scan_closes_is_told(shop, at_desk):
     page.keyboard.type("3\n", delay=4)
     expect(page.get_by_role("heading", level=1)).to_contain_text("Order 3 ")
     expect(page.locator("#banner-question")).to_contain_text("about order 2 was closed")
-    # Without a date there is nothing to tell.
+    # Without a date there is nothing to report.
     page.locator("#banner-question").get_by_role("button", name="Close").click()
     press(page, "Already shipped")
     page.keyboard.type("2\n", delay=4)
@@ -108,7 +108,7 @@ def test_only_numbers_are_requested_as_orders(shop, at_desk):
     assert {url for url in page.requested if "/events" in url and ORDERS in url} == {newest}
 
 
-def test_a_late_body_shows_nothing_and_one_that_never_comes_is_given_up(shop, visit):
+def test_a_late_body_shows_nothing_and_one_that_never_comes_times_out(shop, visit):
     with slow_way(shop.url) as way:
         page = visit(way.url, loses=True)
         page.clock.install()
@@ -183,7 +183,7 @@ def test_an_older_browser_shows_no_wrong_number_for_a_long_one(shop, at_desk):
     expect(page.locator("#view .facts")).to_contain_text("No. too long for this browser")
 
 
-def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
+def test_the_api_documentation_opens_in_a_tab_without_a_key(at_desk):
     page = at_desk()
     go_to(page, "key")
     with page.context.expect_page() as opened:
@@ -196,7 +196,7 @@ def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
     assert page.evaluate("sessionStorage.getItem('key')").startswith("sok_")
 
 
-def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_only_what_was_typed(shop, visit):
+def test_a_revoked_key_leads_to_the_sign_in_page_and_keeps_only_typed_text(shop, visit):
     page = visit(shop.url, refusals=(401,))
     page.clock.install()
     key_id, secret = shop.store.issue()
@@ -205,7 +205,7 @@ def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_only_what_was_typed(
     go_to(page, "new")
     page.get_by_label("Pet number").fill("7")
     shop.revoke(key_id)
-    # Within a second it is in force, and the page polls by itself.
+    # It takes effect within a second, and the page polls automatically.
     wait_until(lambda: shop.api("GET", "/v2/usage", key=secret).status == 401)
     next_poll(page)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -43,7 +43,7 @@ def tried(shop, key, visit):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 320])
-def test_a_band_says_that_nothing_is_real_wherever_one_is(tried, scheme, width):
+def test_every_view_has_a_band_that_says_nothing_is_real(tried, scheme, width):
     page = tried(color_scheme=scheme, viewport={"width": width, "height": 700})
     band = page.get_by_role("complementary", name="Test mode")
     for place in ("orders", "new", "orders/1", "figures", "key"):
@@ -91,7 +91,7 @@ def test_the_packing_list_and_a_printed_page_say_so(tried, tmp_path):
     assert "Test mode: these orders" in printed(page, tmp_path / "page.pdf")
 
 
-def test_what_was_pressed_in_test_mode_ships_nothing_of_the_shop(shop, key, visit):
+def test_shipping_in_test_mode_ships_no_order_of_the_shop(shop, key, visit):
     page = visit(shop.url)
     sign_in(page, key)
     wait_for_rows(page)

@@ -1,4 +1,4 @@
-"""The console in a real browser, when something is wrong: every refusal in words, and a way on."""
+"""The console in a real browser during failures: plain error messages, with a next step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LIMITED = {"plan": "enterprise", "per_minute": 30, "per_day": 5_000}
 
 
 def spend(shop, secret, code="rate_limit_exceeded"):
-    """Use up what a key has left elsewhere, and go on until an answer has this code."""
+    """Use up a key's remaining requests elsewhere, until an answer has this code."""
     while shop.api("GET", "/v2/usage", key=secret).json().get("code") != code:
         pass
 
@@ -55,7 +55,7 @@ def sign_in_with(page, key):
     return page.locator("#key-fault")
 
 
-def test_what_is_no_key_is_rejected_before_it_is_sent(shop, visit):
+def test_text_that_is_not_a_key_is_rejected_before_it_is_sent(shop, visit):
     page = visit(shop.url)
     for key, words in (
         ("", "Enter or paste your key."),
@@ -177,7 +177,7 @@ def test_shipping_again_after_a_lost_answer_is_shown_as_done(shop, at_desk):
     expect(row(page, 5)).to_have_count(0)
 
 
-def test_what_is_sent_again_after_a_lost_answer_is_done_once(shop, at_desk):
+def test_a_change_retried_after_a_lost_answer_is_made_once(shop, at_desk):
     page = at_desk(loses=True)
 
     def deliver_and_lose(route):
@@ -207,7 +207,7 @@ def test_what_is_sent_again_after_a_lost_answer_is_done_once(shop, at_desk):
         assert len(shop.api("GET", f"{ORDERS}/{order_id}/events").json()["events"]) == 2
 
 
-def test_a_paused_webhook_and_backups_on_the_same_disk_are_told_at_the_foot(shop, at_desk):
+def test_a_paused_webhook_and_backups_on_the_same_disk_are_shown_in_the_footer(shop, at_desk):
     new = NewEndpoint("https://away.example.com/", (EventType.PLACED,), sender.generate_secret())
     with shop.store.database.write() as connection:
         endpoint_id = endpoints.add(connection, new, shop.store.clock.now())
@@ -219,7 +219,7 @@ def test_a_paused_webhook_and_backups_on_the_same_disk_are_told_at_the_foot(shop
     expect(foot).to_contain_text(
         "The newest backup was made 3 Feb 2020 at 8:00. Tell your administrator."
     )
-    # To whoever may change something, once a day.
+    # To keys with write access, once a day.
     said = page.locator("#banner-same-disk")
     expect(said).to_contain_text("Backups are on the same disk as the orders")
     expect(said).to_contain_text("README")
@@ -238,7 +238,7 @@ def test_a_paused_webhook_and_backups_on_the_same_disk_are_told_at_the_foot(shop
     expect(reader.locator("#banner-same-disk")).to_have_count(0)
 
 
-def test_a_page_that_can_not_be_loaded_says_so_and_is_loaded_when_it_can(shop, at_desk):
+def test_a_page_that_fails_to_load_says_so_and_loads_once_it_can(shop, at_desk):
     page = at_desk(loses=True)
     assert not [url for url in page.requested if url.endswith("/figures.js")]
     page.context.set_offline(True)

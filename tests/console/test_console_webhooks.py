@@ -64,7 +64,7 @@ def accept(page, text):
 
 
 @pytest.mark.parametrize(("color_scheme", "width"), [("light", 1280), ("dark", 390)])
-def test_what_a_receiver_answers_is_text(shop, owner, receiver, color_scheme, width):
+def test_answers_of_receivers_are_shown_as_text(shop, owner, receiver, color_scheme, width):
     receiver.answering = answer_with(400, SCRIPT.encode(), **{"Content-Type": "text/html"})
     page = owner(viewport={"width": width, "height": 800}, color_scheme=color_scheme)
     act(page, receiver.url, "Ping")
@@ -133,9 +133,7 @@ def test_a_webhook_paused_after_failures_says_why(shop, owner, receiver):
     expect(card(page, receiver.url)).to_contain_text("it answered 410 Gone")
 
 
-def test_the_foot_leads_those_who_manage_webhooks_to_one_that_is_paused(
-    shop, owner, at_desk, receiver
-):
+def test_the_footer_leads_keys_that_manage_webhooks_to_a_paused_one(shop, owner, at_desk, receiver):
     page = owner()
     act(page, receiver.url, "Pause")
     said = page.locator("#banner-webhooks")

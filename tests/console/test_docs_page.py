@@ -73,7 +73,7 @@ def test_both_versions_are_shown_whole(service, visit):
         expect(page.locator(".opblock")).to_have_count(len(operations))
 
 
-def test_both_versions_are_tried_out_with_a_key_that_is_kept_nowhere(service, visit):
+def test_both_versions_are_tried_out_with_a_key_that_is_stored_nowhere(service, visit):
     key = service.issue()
     page = visit(service.url, "/docs", refusals=[401], before=shorten)
     expect(page).to_have_title("Store Orders API documentation")
@@ -120,7 +120,7 @@ def test_both_versions_are_tried_out_with_a_key_that_is_kept_nowhere(service, vi
 
 
 def place(service, operation, key, pet_id):
-    """Place an order by trying it out; return the path that it has."""
+    """Place an order by trying it out; return its path."""
     operation.get_by_label("Body").fill(f'{{"petId": {pet_id}, "quantity": 3}}')
     answer = execute(operation)
     expect(answer).to_contain_text("201")
@@ -187,7 +187,7 @@ def test_without_scripts_the_page_says_where_the_descriptions_are(service, visit
         ("v2", "dark", "listOrders"),
     ],
 )
-def test_it_is_accessible_but_for_swagger_uis_own_markup(
+def test_the_page_is_accessible_except_for_swagger_uis_own_markup(
     service, visit, version, color_scheme, name
 ):
     page = visit(service.url, f"/docs?version={version}", before=shorten, color_scheme=color_scheme)
@@ -201,11 +201,11 @@ def test_it_is_accessible_but_for_swagger_uis_own_markup(
 
 
 def rules_broken(page, **part):
-    """Return the names of the rules that the page, or a part of it, does not keep as it stands."""
+    """Return the names of the rules that the page, or a part of it, breaks."""
     return {each.partition(":")[0] for each in violations(page, **part)}
 
 
-def test_it_works_by_keyboard(service, visit):
+def test_the_documentation_page_works_by_keyboard(service, visit):
     page = visit(service.url, "/docs", before=shorten)
     page.get_by_role("button", name="Authorize").focus()
     page.keyboard.press("Enter")

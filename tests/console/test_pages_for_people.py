@@ -77,7 +77,7 @@ def test_the_policy_allows_the_services_own_files_and_nothing_inline(visitor, pa
 
 
 @pytest.mark.parametrize("change", ["policy", "contents"])
-def test_a_copy_is_not_good_any_more_after_a_change(visitor, make_store, folder, change):
+def test_a_cached_copy_is_stale_after_a_change(visitor, make_store, folder, change):
     before = visitor.get("/desk/main.js")
     policy = "default-src 'none'" if change == "policy" else POLICY
     if change == "contents":
@@ -93,7 +93,7 @@ def test_a_copy_is_not_good_any_more_after_a_change(visitor, make_store, folder,
     assert after.data == (folder / "main.js").read_bytes()
 
 
-def test_a_service_serves_the_files_that_there_were_at_its_start(store, folder):
+def test_a_service_serves_the_files_that_existed_at_its_start(store, folder):
     app = store.own_app()
     serve_page(app, "/at-the-desk", folder)
     load(app)
@@ -112,7 +112,7 @@ def test_a_file_is_read_at_its_first_request_and_only_then(store, folder, tmp_pa
     assert store.anonymous().get("/desk/later.js").text == "first()"
 
 
-def test_a_copy_is_revalidated_each_time_and_good_while_the_contents_are_the_same(visitor):
+def test_a_copy_is_revalidated_each_time_and_fresh_while_the_contents_are_the_same(visitor):
     first = visitor.get("/desk/main.js")
     assert first.headers["Cache-Control"] == "no-cache"
     for tag in (first.headers["ETag"], f'"other", {first.headers["ETag"]}', "*"):
