@@ -1,4 +1,4 @@
-"""What a measurement was made on and with: the machine, and the versions of all parts."""
+"""The environment of a measurement: the machine, and the versions of all parts."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def _check(request: wrk.Request, status: int, orders: int | None) -> None:
 
 
 def _for_seconds(seconds: float) -> Iterator[int]:
-    """Count as long as there is time, but some times at least."""
+    """Count while there is time, but at least a few times."""
     ends = time.perf_counter() + seconds
     done = 0
     while done < _MIN_TIMES or time.perf_counter() < ends:

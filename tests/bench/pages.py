@@ -100,7 +100,7 @@ def fill(database: Database, number: int) -> None:
 
 
 def write_words(connection: Connection, after: int) -> None:
-    """Write by which words the search finds some orders: those that follow an id."""
+    """Write the search words of some orders: those after an id."""
     texts = select(orders.c.id, *(orders.c[name] for name in SEARCHED))
     some = texts.where(orders.c.id > after, orders.c.id <= after + _WRITTEN_AT_ONCE)
     rows = [

@@ -1,4 +1,4 @@
-"""The figures as JSON, and docs/performance.md with what they say of the goals."""
+"""The figures as JSON, and docs/performance.md with how they compare with the goals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bench.works import Goal, Work
 from tests.support.service import ROOT
 
 DOCUMENT = ROOT / "docs" / "performance.md"
-# What is between these lines is made anew.
+# The text between these lines is regenerated.
 _MEASURED = re.compile(r"(?<=<!-- measured -->\n).*(?=<!-- end -->)", re.DOTALL)
 _HEAD = "| work | requests/s beside, or what is named | goal | measured |\n|---|---|---|--:|"
 _OWN = "Store Orders: "

@@ -22,7 +22,7 @@ from tests.bench.stocks import Ask, Stocks
 from tests.bench.works import Lane, Work
 
 _WARM_UP_SECONDS = 0.5
-# What ends the measuring of one contestant, and not of the others.
+# Errors that end the measuring of one contestant, and not of the others.
 _FAILURES = (WrongAnswer, wrk.WrkFailed, OSError, HTTPError)
 
 

@@ -30,7 +30,7 @@ _CONFIG = "[plans.free]\nper_minute = 100000000\nper_day = 1000000000\n"
 
 @dataclass(frozen=True)
 class Keys:
-    """API keys: one that may ask without end, one that may ask once, one that nobody issued."""
+    """API keys: one without a limit, one with a single request, one that nobody issued."""
 
     good: str
     spent: str

@@ -80,7 +80,7 @@ class Sizes:
 
 
 FULL = Sizes()
-# Only to see that it works: its figures mean nothing.
+# Only to check that it runs: its figures mean nothing.
 SHORT = Sizes(20, 200, 2_000, 2_000, 2_000, (200, 2_000))
 
 OURS = StoreOrders.name

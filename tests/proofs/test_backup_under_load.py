@@ -34,7 +34,7 @@ def kill_in_the_middle(service, file):
 
 
 @pytest.mark.slow
-def test_a_backup_under_load_has_all_acknowledged_before_it_and_nothing_else(tmp_path):
+def test_a_backup_under_load_has_all_orders_acknowledged_before_it_and_nothing_else(tmp_path):
     backup = tmp_path / "backups" / "backup.db"
     backup.parent.mkdir()
     with running(tmp_path / "instance") as service:
@@ -49,7 +49,7 @@ def test_a_backup_under_load_has_all_acknowledged_before_it_and_nothing_else(tmp
             before = set(placing.acknowledged)
             service.output("db", "backup", str(backup))
     assert placing.statuses == {201}
-    # Of the killed one nothing is left: the next has cleared it away.
+    # Nothing is left of the killed backup: the next one has removed it.
     assert [path.name for path in backup.parent.iterdir()] == [backup.name]
     restored = run_flask("db", "restore", str(backup), environment=service.environment)
     assert restored.returncode == 0, restored.stderr

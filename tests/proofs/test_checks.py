@@ -31,7 +31,7 @@ ANSWERS = {
 
 
 class Clerk:
-    """A client that notes what it asks for; the answer may be lost on its way."""
+    """A client that records its requests; answers may be lost on the way."""
 
     def __init__(self, store):
         self.client = store.client()
@@ -133,7 +133,7 @@ def doctor(case, *statements):
         connection.commit()
 
 
-def test_a_sound_store_gives_no_complaint(case):
+def test_a_sound_store_leads_to_no_complaint(case):
     assert complaints(case) == []
 
 
@@ -180,7 +180,7 @@ def rewritten(order_id, change):
     )
 
 
-# What is done to the database, and what is complained of.
+# Changes to the database, and the expected complaints.
 DATABASES = {
     "an acknowledged order is lost": (
         ("DELETE FROM order_events WHERE order_id = 1", "DELETE FROM orders WHERE id = 1"),
@@ -311,7 +311,7 @@ def test_a_doctored_history_is_reported(case, doctored, expected):
     assert re.search(expected, "\n".join(lines)), lines
 
 
-def test_events_that_are_gone_or_others_are_reported(case):
+def test_missing_or_different_events_are_reported(case):
     before = history.read(case.path)
     assert checks.rewritten(before, before) == []
     doctor(
@@ -322,7 +322,7 @@ def test_events_that_are_gone_or_others_are_reported(case):
     assert len(checks.rewritten(before, history.read(case.path))) == 2
 
 
-def test_a_list_that_is_not_as_the_database_is_reported(case):
+def test_a_list_that_differs_from_the_database_is_reported(case):
     contents, shown = history.read(case.path), case.listed
     assert checks.listed_otherwise(shown, contents) == []
     for wrong in (shown[1:], shown[::-1], [*shown, shown[-1]], [{**shown[0], "petId": 8}]):

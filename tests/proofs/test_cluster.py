@@ -19,7 +19,7 @@ AT = "2026-12-01T08:00:00.000Z"
 
 
 @pytest.mark.cluster
-def test_whichever_process_is_killed_the_store_is_as_its_clients_were_told(tmp_path):
+def test_whichever_process_is_killed_the_store_agrees_with_its_clients_answers(tmp_path):
     with staged(tmp_path, processes=4) as stage:
         found = Run(stage, clients=2, seed=1).run(seconds=12, postgres=False)
         faults = verdict.complaints(found, clients=2)
@@ -45,7 +45,7 @@ def came(*numbers, at=0.0, apart=1.0):
     ]
 
 
-def test_events_that_are_lost_doubled_or_out_of_order_are_noticed():
+def test_lost_duplicate_or_out_of_order_events_are_noticed():
     for wrong in ((1, 3), (1, 2, 2, 3), (1, 3, 2), (1, 2, 3, 4)):
         seen = [{"id": each, "type": PLACED[0], "orderId": each, "at": AT} for each in wrong]
         assert followers.unlike_the_log(seen, LOG)
@@ -58,7 +58,7 @@ def test_events_that_are_lost_doubled_or_out_of_order_are_noticed():
 
 
 @pytest.mark.parametrize(("unanswered", "kills"), [([10.0], []), ([10.0], [5]), ([10.0] * 99, [9])])
-def test_what_is_not_answered_though_no_process_was_killed_is_noticed(unanswered, kills):
+def test_requests_without_an_answer_though_no_process_was_killed_are_noticed(unanswered, kills):
     found = Findings(
         kills=kills,
         away=None,

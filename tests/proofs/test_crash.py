@@ -13,7 +13,7 @@ ANY_TIME = 600
 
 
 @pytest.mark.slow
-def test_after_each_kill_the_store_is_as_its_clients_were_told(tmp_path):
+def test_after_each_kill_the_store_agrees_with_its_clients_answers(tmp_path):
     crashes = Crashes(tmp_path / "instance", kills=3, clients=4, seed=1)
     assert crashes.run(ANY_TIME) == [], summary(crashes)
     assert crashes.kills == 3

@@ -24,7 +24,7 @@ def instance(tmp_path_factory):
     return folder
 
 
-def test_beside_clients_that_hold_the_door_all_are_served_and_nothing_is_kept(instance):
+def test_beside_clients_that_hog_connections_all_are_served_and_nothing_leaks(instance):
     with running(instance, **deadlines(4)) as service:
         few = attacks(endless(service, "read"), 0.1)
         assert hold_the_doors(service, single_read(service), few, 4, longest=(inf, inf)) == []

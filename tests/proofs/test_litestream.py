@@ -33,7 +33,7 @@ def flask(instance, *arguments):
 
 
 @pytest.mark.slow
-def test_what_litestream_had_time_for_outlives_the_disk_with_keys_and_new_ids(tmp_path):
+def test_data_that_litestream_had_time_to_copy_outlives_the_disk_with_keys_and_new_ids(tmp_path):
     lost, found, replica = (tmp_path / name for name in ("lost", "found", "replica"))
     surroundings = {
         **os.environ,

@@ -1,4 +1,4 @@
-"""Under mixed load a service takes no more and more of anything."""
+"""Under mixed load a service leaks no resources."""
 
 from __future__ import annotations
 

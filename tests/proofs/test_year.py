@@ -1,4 +1,4 @@
-"""The year, `tests.proofs.year` in short: it finds nothing, but what is planted."""
+"""The year, `tests.proofs.year` in short: it finds only planted faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.sqlite_only("a disk that forgets what SQLite did not sync"),
 ]
-# Each fault, and what finds it.
+# Each fault, and the check that finds it.
 FOUND = {
     "lost-event": "is lost",
     "doubled-event": "placed 2 orders",
@@ -36,7 +36,7 @@ def days(tmp_path):
     return lambda fault="": prove(tmp_path, days=3, orders=80, fault=fault)
 
 
-def test_what_a_shop_has_after_some_days_is_what_its_customers_were_told(days, capsys):
+def test_after_some_days_a_shops_data_agrees_with_its_customers_answers(days, capsys):
     assert days() == []
     lived = capsys.readouterr().out
     kinds = ("cut", "fill", "set_clock", "restart", "be_down", "refuse", "upgrade")
@@ -48,7 +48,7 @@ def test_every_fault_that_can_be_planted_has_a_test():
 
 
 @pytest.mark.parametrize("fault", FOUND)
-def test_a_fault_that_was_planted_is_found_and_how_to_replay_it_said(days, capsys, fault):
+def test_a_planted_fault_is_found_and_reported_with_how_to_replay_it(days, capsys, fault):
     violations = days(fault)
     assert any(re.search(FOUND[fault], each) for each in violations), violations[:9]
     assert f"--seed 1 --days 3 --orders 80 --fault {fault}" in capsys.readouterr().out

@@ -78,7 +78,7 @@ class Program:
         )
 
     def kill(self) -> None:
-        """End it by TerminateProcess, which leaves it no moment."""
+        """End it by TerminateProcess, which leaves it no time to clean up."""
         image = Path(self._words[1]).name
         subprocess.run(
             ["wine", "taskkill", "/F", "/IM", image],

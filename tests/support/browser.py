@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.machine import installed
 
-# Other names can't be resolved. That of the shop is no address of this computer: over plain HTTP,
+# Other names can't be resolved. The shop's is not an address of this computer: over plain HTTP,
 # its pages are in no secure context.
 _NAMES = "MAP shop.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
 FLAGS = (
@@ -31,7 +31,7 @@ FLAGS = (
 _REFUSED = re.compile(r"Failed to load resource: the server responded with a status of (\d+)")
 # and when it gets none.
 _LOST = "Failed to load resource: net::ERR_"
-# A file is the person's own: a page of the service can't request one.
+# Files belong to the person: a page of the service can't request one.
 _OF_THE_BROWSER = ("about:", "blob:", "data:", "file:")
 # Only those that end: Swagger UI has others.
 _ANIMATIONS_END = """
@@ -83,7 +83,7 @@ def violations(page, context=None):
     # A part that fades in has less contrast at first.
     page.emulate_media(reduced_motion="reduce")
     page.evaluate(_ANIMATIONS_END)
-    # Describing what is in order would take most of the time.
+    # Describing the passed checks would take most of the time.
     options = {"resultTypes": ["violations"]}
     axe = Axe("0" if page.evaluate("'axe' in window") else AXE_SCRIPT)
     found = axe.run(page, context, options).response["violations"]

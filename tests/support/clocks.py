@@ -48,7 +48,7 @@ class SetClock(Clock):
         return self.run
 
     def advance(self, seconds):
-        """Let time pass."""
+        """Advance the clock."""
         self.wall += seconds
         self.run += seconds
 

@@ -6,12 +6,12 @@ import re
 
 
 def without_store(text):
-    """Return what a command said, without the line that names a store which is not the default."""
+    """Return the output of a command, without the line naming a non-default store."""
     return re.sub(r"\AStore: .+\n", "", text)
 
 
 def messages(done):
-    """Return what a command said on standard error, but for the store's name."""
+    """Return a command's standard error, without the store's name."""
     return without_store(done.stderr)
 
 
@@ -21,7 +21,7 @@ def command(store, *arguments):
 
 
 def said(store, *arguments):
-    """Run a command that must work and has no data to print; return its one message."""
+    """Run a command that must succeed and prints no data; return its one message."""
     done = command(store, *arguments)
     assert done.exit_code == 0, done.stderr
     assert (done.stdout, messages(done).count("\n")) == ("", 1)

@@ -1,4 +1,4 @@
-"""A shop for tests of the console: the real service, and what a person does on its page."""
+"""A shop for tests of the console: the real service, and a person's actions on its page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLENTY = {"plan": "enterprise", "per_minute": 100_000, "per_day": 10_000_000}
 
 
 class DeskShop:
-    """A running service, and what happens to it elsewhere than on the page."""
+    """A running service, and changes made to it outside the page."""
 
     def __init__(self, store, service):
         self.store, self.service, self.url = store, service, service.url
@@ -110,12 +110,12 @@ def press_ship(page, *orders):
 
 
 def send_now(page):
-    """Do what leaving the page does: send what could still be undone."""
+    """Do what leaving the page does: send the changes that could still be undone."""
     page.evaluate("dispatchEvent(new Event('pagehide'))")
 
 
 def next_poll(page):
-    """Have a page poll at once, by its clock, which must be the test's."""
+    """Make a page poll at once, by its clock, which must be the test's."""
     expect(page.locator("#updated")).to_contain_text("Updated")
     page.clock.fast_forward(5_000)
 

@@ -56,7 +56,7 @@ class Explained:
 class PostgresStores:
     """Databases of one server. Emptying a used one takes a tenth of the time of making one."""
 
-    # Where this has changed, a test has changed the tables, not only rows.
+    # If this differs, a test has changed the tables, not only rows.
     SHAPE = """
         SELECT (SELECT version_num FROM alembic_version), md5(string_agg(concat_ws(
             '/', c.oid, c.relname, c.relnatts, t.tgname, t.tgenabled
@@ -187,7 +187,7 @@ class Databases:
         )
 
     def away(self, settings):
-        """Put a database out of reach, as a context."""
+        """Make a database unreachable, as a context."""
         if self.are_on_postgres:
             return self.server.away(self._names[settings.instance])
         return real_faults.moved_away(settings.database_path)

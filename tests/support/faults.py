@@ -1,4 +1,4 @@
-"""Real faults of disks, people and other programs: contexts, at whose end the cause is gone."""
+"""Real faults of disks, people and other programs: contexts that remove the cause at their end."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def locked(database):
 def damaged(database, table="orders", *, at_its_end=False):
     """Write garbage over the first page of a table, or the last, which is read after others."""
     with closing(sqlite.connect(database)) as connection:
-        # So that the page is in the database itself, and not in its log.
+        # Make sure that the page is in the database itself, and not in its log.
         while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             pass
         root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
@@ -155,7 +155,7 @@ def moved_away(file):
 
 @contextmanager
 def replaced(database):
-    """Put another database in the place of one."""
+    """Replace a database with another."""
     other = database.with_name("other.db")
     opening.create(other)
     with moved_away(database):

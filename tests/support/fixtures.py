@@ -1,4 +1,4 @@
-"""What tests share: a store of their own, a clock they set, clients with keys, a real server."""
+"""Shared fixtures: a store per test, a clock they set, clients with keys, a real server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ hypothesis_settings.register_profile(
     "default",
     max_examples=40,
     deadline=None,  # nothing is asserted by the clock
-    # A store lasts for all examples of a test: they are written not to mind.
+    # A store lasts for all examples of a test, which are written to tolerate that.
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     database=None,
 )
@@ -104,7 +104,7 @@ def _of_postgres(items):
 
 
 def pytest_collection_finish():
-    # What is there by now stays to the end: looking through it again would take a tenth of all.
+    # Objects that exist by now stay to the end: scanning them again would take a tenth of the time.
     gc.freeze()
     gc.enable()
     gc.set_threshold(5_000, 20, 50)

@@ -70,7 +70,7 @@ sys.stdout.flush()
 sys.stderr.flush()
 os._exit(status)
 """
-# Without forks, and without alarms: what goes on for too long says where it is, and ends.
+# Without forks, and without alarms: a process that runs too long prints its stack, and ends.
 _START = """
 import faulthandler
 faulthandler.dump_traceback_later({seconds}, exit=True)

@@ -30,7 +30,7 @@ def import_rejected(store, folder, content, name="orders.csv", *options):
 
 
 def imported(done, count, what="orders"):
-    """Check that a command imported so many, and said so on standard error."""
+    """Check that a command imported this many, and reported that on standard error."""
     assert done.exit_code == 0, done.stderr
     said = f"Imported {count:,} {what if count != 1 else what.removesuffix('s')}.\n"
     assert (done.stdout, messages(done)) == ("", said)

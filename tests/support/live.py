@@ -11,7 +11,7 @@ FEED = "/v2/store/events"
 
 
 class Stream:
-    """A stream of events that is being read. It raises OSError where nothing comes in time."""
+    """A stream of events that is being read. It raises OSError if nothing arrives in time."""
 
     def __init__(self, address, key, query="", **headers):
         self._connection = http.client.HTTPConnection(*address, timeout=PATIENCE_SECONDS)

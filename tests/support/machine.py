@@ -1,4 +1,4 @@
-"""This machine, which may be busy: a free port, programs of others, and waiting for conditions."""
+"""This machine, which may be busy: a free port, other programs, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 # Nothing that tests wait for takes so long, unless it never comes.
 PATIENCE_SECONDS = 60
-# Windows has neither root nor what only root can do.
+# Windows has neither root nor the actions that only root can do.
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
@@ -35,7 +35,7 @@ def listens(port: int) -> bool:
 def wait_until(
     condition: Callable[[], object], meanwhile: Callable[[], object] = lambda: time.sleep(0.01)
 ) -> None:
-    """Wait until a condition holds; fail where it never does."""
+    """Wait until a condition holds; fail if it never does."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"

@@ -16,10 +16,10 @@ from tests.support.machine import begin, end, free_port, installed, listens
 from tests.support.service import ROOT
 
 DEPLOY = ROOT / "deploy"
-# For many clients who have one address.
+# For many clients with one address.
 UNLIMITED = (r"^    default 1;$", "    default 0;")
 HOST = "orders.example.com"
-# What a machine's nginx.conf has around the files of deploy/.
+# A machine's nginx.conf around the files of deploy/.
 AROUND = """
 {user}
 pid {folder}/nginx.pid;
@@ -120,7 +120,7 @@ class Nginx:
 
     @property
     def log(self) -> str:
-        """What its access log says."""
+        """The contents of its access log."""
         return (self.folder / "store-orders.log").read_text(encoding="utf-8")
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ from orders.store.tables import METADATA
 
 # Any character of UTF-8: by default, Hypothesis encodes a million of them to find out which.
 ANY = st.characters(exclude_categories=["Cs"])
-# When tests' clocks begin.
+# The start of tests' clocks.
 NOON = "2026-12-01T12:00:00.000Z"
 # Every optional field, as it may be sent and is shown.
 OPTIONAL = {
@@ -25,9 +25,9 @@ OPTIONAL = {
 # Set only when it ships, or later.
 TRACKING = "JD0146000041"
 COLUMNS = tables.orders.columns.keys()
-# What files call them.
+# Their names in files.
 SHOWN = {name: name_in_api(name) for name in COLUMNS}
-# What an event repeats of its order, for SQL.
+# The columns of its order that an event repeats, for SQL.
 REPEATED = ", ".join(name for name in COLUMNS if name in tables.order_events.c and name != "id")
 
 

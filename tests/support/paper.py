@@ -1,4 +1,4 @@
-"""What the console prints: as a file, drawn as a label printer does, and read by a scanner."""
+"""Printouts of the console: as a file, drawn as by a label printer, and read by a scanner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process and its children use: processor time, memory, threads, open files (Linux)."""
+"""Resources that a process and its children use: CPU time, memory, threads, open files (Linux)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def resident_mib(pid: int | None = None) -> float:
 
 
 def peak_mib(pid: int) -> float:
-    """Return the most resident memory since `forget_peak`, or since the start, added up."""
+    """Return the total peak resident memory since `forget_peak`, or since the start."""
     return sum(_status(each, "VmHWM") for each in _family(pid)) / _KIB_PER_MIB
 
 
 def forget_peak(pid: int) -> None:
-    """Begin anew to note the most memory (proc_pid_clear_refs(5))."""
+    """Reset the record of peak memory (proc_pid_clear_refs(5))."""
     for each in _family(pid):
         Path(f"/proc/{each}/clear_refs").write_text("5", encoding="ascii")
 

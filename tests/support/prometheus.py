@@ -16,7 +16,7 @@ from tests.support.service import ROOT
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "store-orders.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
-# What Grafana fills in.
+# Variables that Grafana fills in.
 _VARIABLES = {"$__rate_interval": "15s", "$instance": ".+"}
 _CONFIG = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}

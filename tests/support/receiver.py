@@ -1,4 +1,4 @@
-"""A receiver of webhooks: an HTTP server that keeps messages, and answers as a test says."""
+"""A receiver of webhooks: an HTTP server that keeps messages, and answers as a test decides."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def answer_with(status: int, body: bytes = b"", **headers: str) -> Answering:
-    """Answer always the same."""
+    """Return an answering function that always answers the same."""
     return lambda handler, _: handler.answer(status, body, **headers)
 
 

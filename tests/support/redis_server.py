@@ -39,7 +39,7 @@ class RedisServer:
         """Start it, with nothing in it."""
         self.process = begin(self._command, self._is_up, stdout=subprocess.DEVNULL)
         with suppress(PermissionError):
-            # So that it answers in time though the machine is busy with the others.
+            # Lets it answer in time though the machine is busy with the others.
             os.setpriority(os.PRIO_PROCESS, self.process.pid, -10)
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""A running shop for tests of faults, which remembers what was acknowledged."""
+"""A running shop for tests of faults, which remembers the acknowledged orders."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Shop:
 
     @contextmanager
     def busy(self):
-        """Have others place orders all the time."""
+        """Have other clients place orders all the time."""
         ends = threading.Event()
 
         def place_until_the_end():
@@ -106,7 +106,7 @@ class Shop:
             other.result()
 
     def assert_all_is_well(self):
-        """Check that all works, and that exactly what was acknowledged is stored."""
+        """Check that all works, and that exactly the acknowledged orders are stored."""
         with ThreadPoolExecutor(8) as threads:
             placed = threads.map(self.place, range(50))
             read = threads.map(self.read, [ORDERS, PET] * 25)

@@ -74,7 +74,7 @@ class Service:
         self.process = start(self.environment, *arguments)
         self.log: list[str] = []
         self.url = self._wait_for_address()
-        # Were the pipe full, the service would stop.
+        # If the pipe filled up, the service would block.
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         self.http = urllib3.PoolManager(maxsize=32, retries=False)
@@ -99,7 +99,7 @@ class Service:
         return run_flask(*arguments, environment=self.environment, root=self.root)
 
     def output(self, *command: str) -> str:
-        """Run a flask command that must work; return its output."""
+        """Run a flask command that must succeed; return its output."""
         if self.root == ROOT:
             # In this process: starting another takes longest.
             settings = load(self.environment)
@@ -191,7 +191,7 @@ def started(
         stdout=stdout,
         stderr=stderr,
         encoding="utf-8",
-        # A console of its own, in which Ctrl-C stops nobody else.
+        # A console of its own, in which Ctrl-C stops no other process.
         creationflags=subprocess.CREATE_NO_WINDOW if sys.platform == "win32" else 0,
     )
 

@@ -15,22 +15,22 @@ from orders.web.refusals import PayloadTooLarge
 
 
 class Policy:
-    """Everything waits, but for what is long by its path. Nothing is counted or logged."""
+    """Every request waits, except those whose path means long. Nothing is counted or logged."""
 
     probe = "/healthz"
     resting = "/rest"
     outages = ()
 
     def work(self, method, path, headers):
-        """Return what a request takes."""
+        """Return the resources that a request takes."""
         return Work.LONG if path.startswith("/long") else Work.WAITING
 
     def body_bytes(self, method, path, headers):
-        """Return what the service retains of most bodies."""
+        """Return the most bytes that the service retains of a body."""
         return PayloadTooLarge.limit
 
     def may_rest(self, query, headers):
-        """Return that an answer at that path rests."""
+        """Return that an answer at that path may wait."""
         return True
 
     def wants_body(self, method, path, headers):

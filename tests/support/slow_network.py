@@ -15,7 +15,7 @@ _OF_CONNECTIONS = {"connection", "keep-alive", "transfer-encoding", "content-len
 
 
 class SlowWay:
-    """The proxy, as tests know it."""
+    """The proxy, as tests use it."""
 
     def __init__(self, url, server):
         self.url, self._server = url, server

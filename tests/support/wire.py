@@ -13,13 +13,13 @@ from typing import Any
 from tests.support.machine import PATIENCE_SECONDS
 
 TIMEOUT_SECONDS = 30
-# What the client of a service that was stopped or killed sees.
+# Errors that clients of a stopped or killed service get.
 GONE = (OSError, http.client.HTTPException)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. `ended` is when it was there whole, in monotonic seconds."""
+    """An answer. `ended` is when it was complete, in monotonic seconds."""
 
     status: int
     headers: Any
@@ -36,7 +36,7 @@ class Answer:
         return int(self.headers[name])
 
     def left(self) -> dict[str, int]:
-        """Return the requests left of each window, as `RateLimit` tells them."""
+        """Return the requests left in each window, as `RateLimit` reports them."""
         told = re.findall(r'"(\w+)";r=(\d+);', self.headers["RateLimit"])
         return {name: int(count) for name, count in told}
 

@@ -21,7 +21,7 @@ CANCELLED, PENDING, SHIPPED = "cancelled", "pending", "shipped"
 
 
 class Base(DeclarativeBase):
-    """What the tables have in common."""
+    """The base class of the tables."""
 
 
 class Order(Base):

@@ -59,7 +59,7 @@ class Findings:
     receivers: list[Receiver] = field(default_factory=list)
     delivered_after: float = 0.0
     contents: Contents = field(default_factory=lambda: Contents([], [], []))
-    # What came of tries to deliver, by endpoint.
+    # Outcomes of delivery attempts, by endpoint.
     tries: Counter[tuple[int, str]] = field(default_factory=Counter)
     access_log: str = ""
     complaints: list[str] = field(default_factory=list)

@@ -13,7 +13,7 @@ from tests.proofs.core import checks
 from tests.proofs.core.followers import unlike_the_log
 from tests.proofs.core.history import Kind, Operation
 
-# What a killed process had begun may be committed by PostgreSQL just after it.
+# PostgreSQL may commit a killed process's work just after the kill.
 _GRACE_SECONDS = 2.0
 # So long after a kill, clients know what it broke off.
 _KNOWN_WITHIN_SECONDS = 2.0

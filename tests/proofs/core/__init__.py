@@ -1,1 +1,1 @@
-"""What the proofs share: clients, the history of what they did, checks of it, a command line."""
+"""Shared parts of the proofs: clients, their history, checks of it, a command line."""

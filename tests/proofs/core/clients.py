@@ -20,7 +20,7 @@ import urllib3
 from tests.proofs.core.history import UNSENT, History, Kind, Operation
 
 ORDERS = "/v1/store/orders"
-# The id of an order that there is not.
+# The id of an order that does not exist.
 MISSING = 2**53
 _ROUTES = {
     Kind.PLACE: ("POST", ORDERS),
@@ -189,7 +189,7 @@ class Customer:
         return self._change_a_recent_one(Kind.SHIP, self._key, _SHIPPED, body)
 
     def ship_several(self) -> bool:
-        """Ship some of the newest orders, and one that there is not, in one request."""
+        """Ship some of the newest orders, and one that does not exist, in one request."""
         recent = self._history.recent or [MISSING]
         ids = sorted({MISSING, *self._chance.choices(recent, k=_MOST_SHIPMENTS)})
         value = f"ship-{self._seed}-{next(self._history.serials)}"
@@ -245,7 +245,7 @@ class Customer:
         return self._change_a_recent_one(Kind.GET, self._reader, (200, 404))
 
     def change_a_missing_order(self) -> bool:
-        """Ship or cancel an order that there is not."""
+        """Ship or cancel an order that does not exist."""
         kind = self._chance.choice([Kind.SHIP, Kind.CANCEL])
         missing = MISSING + next(self._history.serials)
         return self._send(Operation(kind, self._key.actor, (404,), missing))

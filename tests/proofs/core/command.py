@@ -39,7 +39,7 @@ def run(prove: Callable[..., Iterable[str]], **options: str) -> int:
 
 
 def violated(violations: Mapping[str, object]) -> list[str]:
-    """Return those of all possible violations that are so."""
+    """Return the possible violations that occurred."""
     return [violation for violation, is_so in violations.items() if is_so]
 
 

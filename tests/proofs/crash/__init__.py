@@ -1,1 +1,1 @@
-"""The crash harness: the service is killed under load, and compared with what it said."""
+"""The crash harness: the service is killed under load, and its data compared with its answers."""

@@ -65,7 +65,7 @@ class Crashes:
         self.followers: list[Follower] = []
 
     def run(self, longest_behind: float = LONGEST_BEHIND) -> list[str]:
-        """Kill it until it was killed often enough, or until there is a complaint; return all."""
+        """Kill it often enough, or until there is a complaint; return all complaints."""
         self._longest_behind = longest_behind
         with progress("kills", self._most) as step:
             for _ in range(FIRST_STARTS):

@@ -1,1 +1,1 @@
-"""The edge of the server: clients that hold the door, slow readers, a stop under load."""
+"""The edge of the server: clients that hog connections, slow readers, a stop under load."""

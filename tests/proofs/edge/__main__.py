@@ -1,4 +1,4 @@
-"""The server's edge: slow readers, clients that hold the door, followers, a stop under load.
+"""The server's edge: slow readers, clients that hog connections, followers, a stop under load.
 
 All must be served, no answer dropped and no memory kept, reads beside the slow readers must take
 at most ten times as long as alone, and probes a second at most. It takes about five minutes.

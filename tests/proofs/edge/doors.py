@@ -1,4 +1,4 @@
-"""Clients that try to hold the door: beside each of them, others are answered at once."""
+"""Clients that try to hog connections: beside each of them, others are answered at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.wire import Wire
 # The worst that others may meet, in seconds: of a probe, and of a single order with another key.
 PROBE_SECONDS, READ_SECONDS = 1.0, 3.0
 FILE_MIB, KERNEL_MIB = 1024, 100
-# Of memory, all attacks together may leave behind so much.
+# The most memory that all attacks together may leave behind.
 MOST_KEPT_MIB = 100
 MOST_KEPT_DESCRIPTORS = 40
 DRIP_SECONDS = 0.5
@@ -64,7 +64,7 @@ class Attack:
                     clients.append(Thread(target=self._go_on, args=arguments, daemon=True))
                     clients[-1].start()
             time.sleep(max(0, ends - time.monotonic()))
-            # However slow this machine is, who drips is answered in the end.
+            # However slow this machine is, dripping clients are answered in the end.
             for client in clients if self.drips else ():
                 client.join(max(0, ends + PATIENCE_SECONDS - time.monotonic()))
         return self.connections - statuses.count(_TIMED_OUT) if self.drips else 0

@@ -16,7 +16,7 @@ from tests.proofs.core.times import Read
 from tests.support.process import peak_mib, resident_mib
 from tests.support.service import Service
 
-# Little, so that a reader that is slow is felt by the server.
+# Small, so that the server feels a slow reader.
 _RECEIVE_BUFFER = 64 * 1024
 _PIECE = 64 * 1024
 _TIMEOUT_SECONDS = 60

@@ -83,7 +83,7 @@ class Client(threading.Thread):
         if answer is None:
             return False
         self.answers += 1
-        # Of long answers, only so many are made at a time.
+        # Only so many long answers are made at a time.
         is_busy = self.is_slow and answer.status == HTTPStatus.SERVICE_UNAVAILABLE
         self.refused += answer.status not in ANSWERED and not is_busy
         self.must_close |= answer.closes

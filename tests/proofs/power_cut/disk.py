@@ -67,7 +67,7 @@ _Change = _Write | _Truncation | _Deletion
 
 @dataclass
 class _File:
-    """What is on the disk, and what was changed since the last sync."""
+    """The contents of the disk, and the changes since the last sync."""
 
     content: bytearray = field(default_factory=bytearray)
     unsynced: list[_Change] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Disk(apsw.VFS):
         super().xDelete(filename, syncdir)
 
     def change(self, path: str, change: _Change) -> None:
-        """Note what is about to be changed.
+        """Record an upcoming change.
 
         Raises:
             PowerCut: the power goes now.
@@ -176,7 +176,7 @@ class Disk(apsw.VFS):
         return bool(file and file.unsynced)
 
     def power_up(self, loss: str) -> None:
-        """Lose what was not synced, and put what is on the disk where a start finds it."""
+        """Lose unsynced writes, and put the contents of the disk where a start finds them."""
         for path, file in self._files.items():
             file.lose(loss, self._chance)
             Path(path).write_bytes(file.content)

@@ -111,7 +111,7 @@ class Store:
             unlike = connection.exec_driver_sql(_UNLIKE_THEIR_EVENTS).scalar_one()
             self._pending = dict(map(tuple, connection.exec_driver_sql(_PENDING)))
         lost = max(0, len(self.events) - len(found))
-        # What was being made when the power went is there wholly or not at all.
+        # A change in progress when the power went is there completely or not at all.
         with_last = self.events + under_way.events
         is_expected = found in (with_last, self.events[: len(found)])
         self.events = found

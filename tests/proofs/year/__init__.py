@@ -1,1 +1,1 @@
-"""A year of a shop in minutes: what it has at the end is what its customers were told."""
+"""A year of a shop in minutes: its data at the end agrees with its customers' answers."""

@@ -62,7 +62,7 @@ MOST_GROWTH = {
     "MiB of log": 64,
     "ms of a start": 5_000,
 }
-# How long what was refused is waited for: longer than the schedule of attempts.
+# The wait for refused messages: longer than the schedule of attempts.
 MOST_QUARTERS = 60
 
 

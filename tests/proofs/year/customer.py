@@ -27,7 +27,7 @@ class InProcess(Connection):
         self._unknown = (503,)
 
     def close(self) -> None:
-        """Do nothing: the shop stays open."""
+        """Do nothing, as the shop stays open."""
 
 
 class Regular(Customer):
