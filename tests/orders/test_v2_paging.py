@@ -146,6 +146,7 @@ def listed(database, filters, sort, size):
         assert len(page.orders) == size or page.next is None
         assert page.orders or after is None
         ids += [int(order.split(",")[0].removeprefix('{"id":')) for order in page.orders]
+        assert len(ids) == len(set(ids))
         after = page.next
         if after is None:
             return ids
@@ -190,6 +191,9 @@ ANY_FILTERS = st.builds(
 
 @pytest.mark.parametrize("few", FEW.values(), ids=FEW)
 @example(Filters(tuple(Status), dated=False), SORTS[2], 3)
+@example(Filters(tuple(Status), pet_id=7), Sort(SortBy.PLACED_AT), 3)
+@example(Filters(tuple(Status), pet_id=7), Sort(SortBy.SHIP_DATE, descending=True), 3)
+@example(Filters((Status.PENDING,), search="r"), Sort(SortBy.SHIP_DATE), 3)
 @given(ANY_FILTERS, st.sampled_from(SORTS), st.sampled_from([3, 40, 200]))
 def test_pages_together_are_the_list(mixed, few, filters, sort, size):
     with pytest.MonkeyPatch.context() as patched:
