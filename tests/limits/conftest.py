@@ -1,4 +1,4 @@
-"""What tests of limits share: a service that starts again."""
+"""A fixture for the tests of limits: a store that stops and starts again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def start_again(make_store):
-    """Stop a client's store and start another over the same folder; return the client there."""
+    """Restart a client's store over the same folder; return the client of the new one."""
 
     def again(client, **changes):
         client.store.shop.end()

@@ -1,4 +1,4 @@
-"""Callers, identified and authorized: keys, scopes, expiry, rotation, proxies."""
+"""Authentication and authorization: keys, scopes, expiry, rotation, proxies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.commands import command
 from tests.support.stores import assert_error
 
 LIST = "/v1/store/orders"
-# Changes are in force within a second; this is less.
+# Less than a second, in which changes take effect.
 SOON = 0.85
 
 
@@ -26,7 +26,7 @@ def change(store, client, **values):
 
 
 def at(clock, seconds):
-    """Return the instant in so many seconds."""
+    """Return the instant this many seconds from now."""
     return clock.now() + timedelta(seconds=seconds)
 
 
@@ -60,12 +60,12 @@ def left(response):
 @pytest.mark.parametrize(
     "header", ["Bearer {}", "bearer {}", "BEARER {}", "bEaReR {}", "Bearer   {}  "]
 )
-def test_the_word_bearer_is_read_in_any_case_and_blanks_are_no_part_of_a_key(store, header):
+def test_bearer_is_case_insensitive_and_blanks_around_a_key_are_ignored(store, header):
     _, secret = store.issue()
     assert send(store, header.format(secret)).status_code == 200
 
 
-def test_a_header_without_bearer_and_a_key_is_a_missing_key(store):
+def test_a_header_that_is_not_bearer_and_a_key_counts_as_a_missing_key(store):
     _, secret = store.issue()
     for header in (
         "",
@@ -83,7 +83,7 @@ def test_a_header_without_bearer_and_a_key_is_a_missing_key(store):
         assert "Authorization: Bearer" in response.get_json()["message"]
 
 
-def test_a_key_that_is_not_exactly_one_of_ours_is_invalid(store):
+def test_a_key_that_differs_from_an_issued_one_is_invalid(store):
     _, secret = store.issue()
     for token in (
         secret[:-1],
@@ -106,7 +106,7 @@ def test_a_key_that_is_not_exactly_one_of_ours_is_invalid(store):
         )
 
 
-def test_a_key_counts_in_no_other_place(store):
+def test_a_key_is_accepted_only_in_the_authorization_header(store):
     _, secret = store.issue()
     anonymous = store.anonymous()
     assert_error(anonymous.get(f"{LIST}?api_key={secret}"), 401, "missing_api_key")
@@ -114,7 +114,7 @@ def test_a_key_counts_in_no_other_place(store):
     assert_error(anonymous.get(LIST, headers={"Cookie": f"key={secret}"}), 401, "missing_api_key")
 
 
-def test_unknown_revoked_and_expired_keys_are_answered_alike(store):
+def test_unknown_revoked_and_expired_keys_get_the_same_answer(store):
     revoked = store.client(name="revoked")
     change(store, revoked, revoked_at=store.clock.now())
     expired = store.client(name="expired", expires_at=store.clock.now())
@@ -127,7 +127,7 @@ def test_unknown_revoked_and_expired_keys_are_answered_alike(store):
 
 
 @pytest.mark.sqlite_only("its driver reports the statements it executes")
-def test_invalid_keys_take_the_same_work(store, clock):
+def test_all_invalid_keys_cause_the_same_queries(store, clock):
     revoked, expired, rotated = (store.client() for _ in range(3))
     change(store, revoked, revoked_at=clock.now())
     change(store, expired, expires_at=clock.now())
@@ -146,7 +146,7 @@ def test_invalid_keys_take_the_same_work(store, clock):
     event.listen(Pool, "connect", watch)
     try:
         for secret in (apikeys.generate(), revoked.secret, expired.secret, rotated.secret):
-            for _ in range(3):  # a valid one would be cached
+            for _ in range(3):  # a valid key would be cached
                 assert not works(store, secret)
     finally:
         event.remove(Pool, "connect", watch)
@@ -154,10 +154,10 @@ def test_invalid_keys_take_the_same_work(store, clock):
     assert len(set(statements)) == 1
 
 
-# What changes while the service runs.
+# Changes while the service runs.
 
 
-def test_a_new_key_works_at_once_though_it_was_tried_before(store):
+def test_a_new_key_works_at_once_even_if_it_was_tried_before_it_was_issued(store):
     secret = apikeys.generate()
     assert not works(store, secret)
     with store.database.write() as connection:
@@ -181,7 +181,7 @@ def test_a_revoked_key_stops_working_within_a_second(store, clock, requests):
     assert_error(last, 401, "invalid_api_key")
 
 
-def test_a_key_expires_at_its_moment(store, clock):
+def test_a_key_expires_exactly_on_time(store, clock):
     client = store.client(expires_at=clock.now() + timedelta(seconds=10))
     assert client.get(LIST).status_code == 200
     clock.advance(9.999)
@@ -192,14 +192,14 @@ def test_a_key_expires_at_its_moment(store, clock):
     assert store.events() == []
 
 
-def test_a_start_with_the_clock_behind_revives_nothing(store, clock, start_again, caplog):
+def test_a_start_with_a_slow_clock_revives_no_expired_key(store, clock, start_again, caplog):
     expiring, rotated = (store.client(**key) for key in ({"expires_at": at(clock, 10)}, {}))
     rotate(store, rotated, timedelta(seconds=10))
     clock.advance(10)
     other = store.client(expires_at=at(clock, 10))
     assert other.place().status_code == 201
     clock.set_wall(-3_600)
-    for _ in range(2):  # what was noted stays noted, though an event is of an earlier time
+    for _ in range(2):  # the latest time stays noted, though a new event has an earlier one
         expiring, rotated, other = (start_again(each) for each in (expiring, rotated, other))
         assert [works(store, each.secret) for each in (expiring, rotated, other)] == [0, 0, 1]
         assert other.place().status_code == 201
@@ -213,8 +213,8 @@ def test_a_start_with_the_clock_behind_revives_nothing(store, clock, start_again
     assert other.place().status_code == 201
 
 
-@pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "before anything notices"])
-def test_a_clock_that_is_set_back_while_running_revives_nothing(
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "before it is noticed"])
+def test_a_clock_set_back_while_running_revives_no_expired_key(
     store, clock, start_again, caplog, is_noticed
 ):
     expiring, other = store.client(expires_at=at(clock, 10)), store.client()
@@ -237,7 +237,7 @@ def test_a_clock_that_is_set_back_while_running_revives_nothing(
         expiring.store.shop.write_keys()
 
 
-def test_a_service_that_only_ran_past_an_expiry_keeps_that(store, clock, make_store):
+def test_an_expiry_that_passed_unused_is_remembered_after_a_kill(store, clock, make_store):
     expiring = store.client(expires_at=at(clock, 10))
     clock.advance(7_200)
     store.shop.write_keys()  # as every half second; then it is killed
@@ -247,14 +247,16 @@ def test_a_service_that_only_ran_past_an_expiry_keeps_that(store, clock, make_st
     assert not works(again, expiring.secret)
 
 
-def test_where_the_earlier_clock_was_ahead_a_command_says_so(store, clock, start_again, caplog):
+def test_if_the_earlier_clock_was_fast_a_command_can_declare_the_clock_right(
+    store, clock, start_again, caplog
+):
     expiring = store.client(expires_at=at(clock, 3_600))
     clock.set_wall(86_400)
     assert store.client().place().status_code == 201
     clock.set_wall(-86_400)
     expiring = start_again(expiring)
     assert not works(expiring.store, expiring.secret)
-    assert len(caplog.messages) == 2  # as the service stops, and at the start
+    assert len(caplog.messages) == 2  # one at the stop and one at the start
     done = command(expiring.store, "db", "check", "--clock-is-right")
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "Keys expire by the clock again.")
     assert works(expiring.store, expiring.secret)
@@ -266,7 +268,7 @@ def test_where_the_earlier_clock_was_ahead_a_command_says_so(store, clock, start
 # Rotation.
 
 
-def test_both_secrets_count_in_the_keys_windows_and_act_as_the_same_key(store):
+def test_both_secrets_share_the_keys_windows_and_act_as_the_same_key(store):
     client = store.client(plan="free")
     assert left(client.place()) == 59
     old, client.secret = client.secret, rotate(store, client, timedelta(hours=1))
@@ -288,7 +290,7 @@ def test_a_revoked_key_has_no_working_secret(store, clock):
 
 
 def last_used(store):
-    """Return when each key was last used, as the database has it."""
+    """Return when each key was last used, from the database."""
     return [row["last_used_at"] for row in store.rows("SELECT last_used_at FROM api_keys")]
 
 
@@ -319,14 +321,14 @@ def test_a_flush_without_a_use_writes_nothing(store, clock):
     assert store.database.version() == before
 
 
-def test_a_refused_request_uses_a_valid_key_and_no_other(store):
+def test_a_refused_request_counts_as_use_of_a_valid_key_only(store):
     store.client(expires_at=store.clock.now()).get(LIST)
     store.client(scopes=("read",)).place()
     store.shop.keyring.flush()
     assert last_used(store) == [None, "2026-12-01T12:00:00.000Z"]
 
 
-def test_a_last_use_that_cannot_be_written_fails_no_request_and_is_written_later(store):
+def test_a_last_use_that_cannot_be_written_is_written_later_and_fails_no_request(store):
     one, other = store.client(), store.client()
     one.get(LIST)
     with store.away():
@@ -348,7 +350,7 @@ def proxied(make_store, *trusted):
 
 
 def clients_of(store, peer, forwarded):
-    """Return the addresses that a request counted for: those with one request less."""
+    """Send a request; return the addresses for which it was counted."""
     headers = {} if forwarded is None else {"X-Forwarded-For": forwarded}
     store.anonymous(peer).get(LIST, headers=headers)
     entries = re.split(r"[\s,]+", forwarded or peer)
@@ -375,20 +377,22 @@ CLIENTS = [
     ("10.0.0.1", "[2001:db8::1]", "2001:db8::1"),
     ("10.0.0.1", "203.0.113.9, [2001:db8:ff::2]:443", "203.0.113.9"),
     ("10.0.0.1", "2001:db8::1:443", "2001:db8::1:443"),
-    # Empty elements are none.
+    # Empty elements are ignored.
     *(
         ("10.0.0.1", each, "203.0.113.9")
         for each in ("203.0.113.9,", ", ,203.0.113.9, , 10.0.0.2,")
     ),
     ("10.0.0.1", " , ,", "10.0.0.1"),
-    # Where all are proxies, or nobody is named.
+    # All entries are proxies, or there is none.
     ("10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
     ("10.0.0.1", None, "10.0.0.1"),
     ("10.0.0.1", "", "10.0.0.1"),
 ]
 
 
-def test_a_trusted_proxys_client_is_the_right_most_entry_that_is_no_proxy(make_store, clock):
+def test_the_client_behind_a_trusted_proxy_is_the_rightmost_entry_that_is_no_proxy(
+    make_store, clock
+):
     store = proxied(make_store, *NETWORKS)
     for peer, forwarded, client in CLIENTS:
         assert clients_of(store, peer, forwarded) == [client]
@@ -397,7 +401,7 @@ def test_a_trusted_proxys_client_is_the_right_most_entry_that_is_no_proxy(make_s
 
 @pytest.mark.parametrize("trusted", [NETWORKS, ()])
 @pytest.mark.parametrize("forwarded", ["203.0.113.9", "203.0.113.9, 10.0.0.1"])
-def test_a_peer_that_is_no_trusted_proxy_is_the_client(make_store, trusted, forwarded):
+def test_a_peer_that_is_not_a_trusted_proxy_is_the_client(make_store, trusted, forwarded):
     assert clients_of(proxied(make_store, *trusted), "192.0.2.1", forwarded) == ["192.0.2.1"]
 
 
@@ -407,7 +411,7 @@ NO_ADDRESSES = (
 )
 
 
-def test_an_entry_that_is_no_address_frees_nobody(make_store):
+def test_a_request_with_a_malformed_entry_counts_for_the_proxy(make_store):
     proxy = proxied(make_store, "10.0.0.1").anonymous("10.0.0.1")
     for requests, entry in enumerate(NO_ADDRESSES, 1):
         assert left(proxy.get(LIST, headers={"X-Forwarded-For": entry})) == 60 - requests

@@ -20,17 +20,17 @@ BAN, DAY = 300, 86_400
 
 
 def own(store, per_minute=1, per_day=100_000):
-    """Return a client whose key has figures of its own."""
+    """Return a client whose key has limits of its own."""
     return store.client(plan="enterprise", per_minute=per_minute, per_day=per_day)
 
 
 def codes(client, times):
-    """Send so many requests that are refused; return the codes of the answers."""
+    """Send this many requests that are refused; return the codes of the answers."""
     return [client.get(LIST).get_json()["code"] for _ in range(times)]
 
 
 def plain(times):
-    """Return the codes of so many answers of 429 without a ban."""
+    """Return the codes of this many 429 answers without a ban."""
     return ["rate_limit_exceeded"] * times
 
 
@@ -40,20 +40,20 @@ def spend(client):
 
 
 def strike(client):
-    """Be refused, and let the second pass in which further refusals would not count."""
+    """Get one refusal, and let the second pass in which further ones would not count."""
     assert codes(client, 1) == plain(1)
     client.store.clock.advance(1)
 
 
 def ban(client):
-    """Use up the one request of a client's window, and go on until the key is banned."""
+    """Use up the one request of a client's window, and continue until the key is banned."""
     spend(client)
     strike(client)
     assert codes(client, 29) == [*plain(28), "api_key_banned"]
 
 
 def unban(store, client):
-    """Lift a ban as the command does, and wait until that is in force."""
+    """Lift a ban as the command does, and wait until that takes effect."""
     with store.database.write() as connection:
         key_store.change(connection, client.key_id, banned_until=None)
     store.clock.advance(1)
@@ -73,7 +73,7 @@ def counting(request):
 # When a ban begins.
 
 
-def test_the_thirtieth_429_within_a_minute_is_the_ban_already(store, caplog):
+def test_the_thirtieth_429_within_a_minute_already_reports_the_ban(store, caplog):
     client = own(store)
     spend(client)
     strike(client)
@@ -87,33 +87,33 @@ def test_the_thirtieth_429_within_a_minute_is_the_ban_already(store, caplog):
     assert banned.headers["Retry-After"] == str(BAN)
 
 
-# What a key of one request a minute, or a day, sees: `28 limited` are answers to so many requests,
-# `wait 40` is what Retry-After says at the next, `+59` lets seconds pass, `clock -300` sets it.
+# The life of a key with one request a minute, or a day: `28 limited` are the answers to that many
+# requests, `wait 40` is the next Retry-After, `+59` lets seconds pass, `clock -300` sets the clock.
 BANNED = "1 ok, 1 limited, +1, 28 limited, 1 banned"
 LIVES = {
-    "nothing counts in the second after the first": (
+    "refusals within a second of the first do not count": (
         "minute",
         "1 ok, 32 limited, +0.5, 32 limited, +0.5, 28 limited, 1 banned",
     ),
-    "what is admitted between does not begin the count anew": (
+    "an admitted request in between does not reset the count": (
         "minute",
         "1 ok, +58, 1 limited, +1, 14 limited, +1, 1 ok, 14 limited, 1 banned",
     ),
-    "after sixty seconds the count begins anew, not before": (
+    "the count begins again after sixty seconds, not before": (
         "day",
         "1 ok, 1 limited, +1, 28 limited, +59, 1 limited, +58, 28 limited, 1 banned",
     ),
-    "every three seconds is slow enough": ("day", "1 ok" + ", 1 limited, +3" * 45),
+    "a refusal every three seconds causes no ban": ("day", "1 ok" + ", 1 limited, +3" * 45),
     "after a ban the count begins at zero": (
         "day",
         f"{BANNED}, +300, 1 limited, +1, 28 limited, 1 banned, wait {DAY - BAN - 2}",
     ),
-    "refusals count on after a restart": (
+    "the count of refusals survives a restart": (
         "minute",
         "1 ok, 1 limited, +1, 28 limited, restart, 1 banned",
     ),
     "a ban that is over stays over after a restart": ("minute", f"{BANNED}, +300, restart, 1 ok"),
-    "a ban is cut to its length after a clock was set back": (
+    "a ban is cut to its length after the clock was set back": (
         "minute",
         f"{BANNED}, clock -3600, restart, wait 300, +300, 1 ok",
     ),
@@ -125,7 +125,7 @@ LIVES = {
         for jump in (3_600, -3_600)
         for restart in ("", "restart,")
     },
-    "a clock that is set back brings no old ban back": (
+    "a clock set back revives no old ban": (
         "minute",
         f"{BANNED}, +300, flush, clock -300, 1 ok",
     ),
@@ -134,7 +134,7 @@ CODES = {"limited": "rate_limit_exceeded", "banned": "api_key_banned"}
 
 
 @pytest.mark.parametrize(("window", "life"), LIVES.values(), ids=LIVES)
-def test_a_key_lives_through_refusals_and_bans(store, clock, start_again, window, life):
+def test_a_key_goes_through_refusals_and_bans_as_described(store, clock, start_again, window, life):
     client = own(store, per_day=1) if window == "day" else own(store)
     for step in life.split(","):
         match step.split():
@@ -168,7 +168,7 @@ def test_any_operation_counts_towards_a_ban(store):
     assert waits == ["59"] * 28 + [str(BAN)]
 
 
-def test_the_three_figures_are_settings(make_store, clock):
+def test_the_number_of_refusals_their_window_and_the_bans_length_are_settings(make_store, clock):
     store = make_store(ban_after=3, ban_window=10, ban_seconds=20)
     client = own(store, per_day=1)
     spend(client)
@@ -182,7 +182,7 @@ def test_the_three_figures_are_settings(make_store, clock):
     assert codes(client, 1) == plain(1)
 
 
-def test_among_sixteen_threads_exactly_the_thirtieth_bans(store):
+def test_with_sixteen_threads_exactly_the_thirtieth_refusal_bans(store):
     client = own(store)
     spend(client)
     strike(client)
@@ -195,7 +195,7 @@ def test_among_sixteen_threads_exactly_the_thirtieth_bans(store):
 # While a ban lasts.
 
 
-def test_requests_during_a_ban_neither_prolong_it_nor_count(store, clock):
+def test_requests_during_a_ban_neither_extend_it_nor_count(store, clock):
     client = own(store)
     ban(client)
     for rest in range(BAN - 15, 0, -15):
@@ -211,7 +211,7 @@ def test_requests_during_a_ban_neither_prolong_it_nor_count(store, clock):
     assert client.get(LIST).headers["Retry-After"] == str(BAN)
 
 
-def test_a_request_that_was_under_way_when_the_ban_began_is_told_its_end(store, clock):
+def test_a_request_under_way_when_the_ban_began_reports_its_end(store, clock):
     client = own(store)
     ban(client)
     clock.advance(10)
@@ -220,8 +220,8 @@ def test_a_request_that_was_under_way_when_the_ban_began_is_told_its_end(store, 
     assert store.shop.bans.strike(key) == BAN - 10
 
 
-# The figures of a key; the requests before, with the seconds after them; and the answer to the next
-# request: X-RateLimit-Limit, and the seconds to -Reset and of Retry-After; what RateLimit has.
+# The limits of a key; the earlier requests, with the seconds after them; and the answer to the next
+# request: X-RateLimit-Limit, the seconds of -Reset and Retry-After, and the values of RateLimit.
 COURSES = {
     "the ban itself": ((1, 500), [(2, 1), (28, 9)], (1, BAN), "0/50 499/86390"),
     "no exhausted window": ((1, 500), [(2, 1), (29, 100)], (1, BAN - 100), "1/60 499/86299"),
@@ -253,7 +253,7 @@ def test_the_headers_of_a_ban_show_the_longest_restriction(store, clock, course)
     )
 
 
-def test_a_refusal_by_the_server_itself_shows_the_ban_and_counts_nothing(store, clock):
+def test_a_refusal_by_the_server_itself_shows_the_ban_and_is_not_counted(store, clock):
     client = own(store, 1, 500)
     ban(client)
     clock.advance(100)
@@ -266,7 +266,7 @@ def test_a_refusal_by_the_server_itself_shows_the_ban_and_counts_nothing(store, 
     assert shown["RateLimit"] == client.get(LIST).headers["RateLimit"]
 
 
-def test_other_keys_and_the_address_of_a_banned_key_are_untouched(store):
+def test_other_keys_and_the_address_of_a_banned_key_are_not_affected(store):
     ban(own(store))
     other = own(store)
     spend(other)
@@ -283,7 +283,7 @@ def test_an_address_is_never_banned(store, clock):
     assert codes(anonymous, 1) == ["missing_api_key"]
 
 
-def test_a_ban_holds_for_both_secrets_of_a_rotated_key_and_on_another_plan(store, clock):
+def test_a_ban_applies_to_both_secrets_of_a_rotated_key_and_on_another_plan(store, clock):
     client = own(store)
     ban(client)
     new = apikeys.generate()
@@ -302,7 +302,7 @@ def test_a_ban_holds_for_both_secrets_of_a_rotated_key_and_on_another_plan(store
 # After a ban.
 
 
-def test_after_unban_the_windows_are_as_they_were_and_the_count_begins_at_zero(store):
+def test_unban_leaves_the_windows_as_they_were_and_resets_the_count(store):
     client = own(store, per_minute=2, per_day=500)
     spend(client)
     ban(client)
@@ -316,7 +316,7 @@ def test_after_unban_the_windows_are_as_they_were_and_the_count_begins_at_zero(s
     assert codes(client, 29) == [*plain(28), "api_key_banned"]
 
 
-def test_a_ban_that_another_process_wrote_is_in_force_and_can_be_lifted(store, clock):
+def test_a_ban_written_by_another_process_applies_and_can_be_lifted(store, clock):
     client = own(store)
     spend(client)
     until = clock.now() + timedelta(seconds=100)
@@ -331,7 +331,7 @@ def test_a_ban_that_another_process_wrote_is_in_force_and_can_be_lifted(store, c
 # Restarts and clocks.
 
 
-def test_a_ban_is_written_at_once_survives_a_restart_and_can_be_lifted_then(
+def test_a_ban_is_written_at_once_survives_a_restart_and_can_then_be_lifted(
     store, clock, start_again
 ):
     client = own(store)
@@ -361,7 +361,7 @@ def test_a_ban_that_cannot_be_written_is_kept_in_memory(store, clock, caplog):
     kept = f"The ban of key {client.key_id} is kept in memory for now: the "
     assert any(message.startswith(kept) for message in caplog.messages), caplog.messages
     assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": None}]
-    clock.advance(100)  # the row is read again, and knows of no ban
+    clock.advance(100)  # the row is read again, and shows no ban
     response = client.get(LIST)
     assert_error(response, 429, "api_key_banned")
     assert response.headers["Retry-After"] == "200"

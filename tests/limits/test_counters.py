@@ -1,4 +1,4 @@
-"""The limits' counters in memory, and their journal in a file."""
+"""The counters of the limits in memory, and their journal on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MINUTE, DAY = 60, 86_400
 
 
 def quotas(identity="key:1.0", per_minute=5, per_day=50):
-    """Return the windows of one client: a minute's and a day's."""
+    """Return the quotas of one client's two windows, the minute and the day."""
     terms = f"{per_minute};{per_day}"
     return [
         Quota(f"{identity}/minute", per_minute, MINUTE, terms),
@@ -65,7 +65,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def begin(path, clock):
-    """Begin counting over this test's journal, as a start does; all are closed at the end."""
+    """Begin counting with this test's journal, as a start does; all are closed at the end."""
     begun = []
 
     def begin_one():
@@ -99,7 +99,7 @@ def journal(path):
     return run
 
 
-def test_counting_is_exact_among_sixteen_threads_while_it_is_written(counters, begin):
+def test_counting_is_exact_with_sixteen_threads_during_flushes(counters, begin):
     wanted = ("key:1.0", 1_000, 10_000)
 
     def hit_many(_):
@@ -111,11 +111,11 @@ def test_counting_is_exact_among_sixteen_threads_while_it_is_written(counters, b
         written.result()
     assert counted == 1_000
     assert state(counters, *wanted) == [(1_000, MINUTE), (1_000, DAY)]
-    counters.flush()  # after a kill, nothing is closed
+    counters.flush()  # the counters are not closed, as after a kill
     assert state(begin(), *wanted) == [(1_000, MINUTE), (1_000, DAY)]
 
 
-def test_it_is_found_by_its_scheme_and_opens_nothing(path, clock):
+def test_the_storage_is_found_by_its_scheme_and_opens_nothing(path, clock):
     found = storage_from_string("journal://", path=path, clock=clock)
     assert isinstance(found, CounterStorage)
     assert not path.exists()
@@ -124,7 +124,7 @@ def test_it_is_found_by_its_scheme_and_opens_nothing(path, clock):
 # Memory.
 
 
-def test_windows_that_are_over_leave_the_memory(counters, clock):
+def test_expired_windows_are_removed_from_memory(counters, clock):
     for number in range(1_000):
         count(counters, f"address:{number}", MINUTE)
     clock.advance(MINUTE)
@@ -133,7 +133,7 @@ def test_windows_that_are_over_leave_the_memory(counters, clock):
     assert counters.size == 500
 
 
-def test_addresses_take_no_more_than_their_room_and_keys_are_never_forgotten(counters, monkeypatch):
+def test_addresses_are_evicted_beyond_a_maximum_and_keys_never(counters, monkeypatch):
     assert memory.MAX_ADDRESSES == 50_000
     monkeypatch.setattr(memory, "MAX_ADDRESSES", 500)
     for number in range(600):
@@ -144,7 +144,7 @@ def test_addresses_take_no_more_than_their_room_and_keys_are_never_forgotten(cou
     assert counters.size == 500 + 600
 
 
-def test_windows_that_are_over_leave_the_memory_after_a_restart_too(counters, begin, clock):
+def test_expired_windows_are_removed_from_memory_after_a_restart_too(counters, begin, clock):
     count(counters, "z", MINUTE)
     clock.advance(30)
     count(counters, "a", MINUTE)
@@ -155,7 +155,7 @@ def test_windows_that_are_over_leave_the_memory_after_a_restart_too(counters, be
     assert again.size == 2
 
 
-def test_a_window_that_began_again_is_not_swept(counters, clock):
+def test_a_window_that_began_again_is_not_removed(counters, clock):
     count(counters, "first", MINUTE)
     count(counters, "second", MINUTE)
     clock.advance(MINUTE)
@@ -167,7 +167,7 @@ def test_a_window_that_began_again_is_not_swept(counters, clock):
     assert counters.size == 2
 
 
-def test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_written(
+def test_evicted_addresses_take_no_memory_while_the_journal_cannot_be_written(
     counters, path, monkeypatch
 ):
     def flood(begin, end):
@@ -197,7 +197,7 @@ def test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_w
         ((12.25, 0, 0), [(3, 47.75), (3, DAY - 12.25)]),
         ((0, 0, 20), [(3, 40), (3, DAY - 20)]),
         ((0, 0, MINUTE), [(0, MINUTE), (3, DAY - MINUTE)]),
-        # An end that lies too far off is cut to the window's length; a little less is not noticed.
+        # An end too far ahead is cut to the window's length; a slightly earlier one is kept.
         ((10, -7_200, 0), [(3, MINUTE), (3, DAY)]),
         ((20, -5, 0), [(3, 45), (3, DAY - 15)]),
     ],
@@ -216,12 +216,12 @@ def test_windows_survive_a_restart(counters, begin, clock, times, left):
 
 
 @pytest.mark.parametrize("jump", [7_200, -7_200, 1, -1])
-def test_a_clock_that_was_set_moves_the_journalled_ends(counters, begin, clock, jump):
+def test_setting_the_clock_moves_the_ends_in_the_journal(counters, begin, clock, jump):
     hit(counters, 3)
     counters.flush()
     clock.advance(10)
     clock.set_wall(jump)
-    counters.flush()  # nothing was counted since
+    counters.flush()  # nothing has been counted since
     assert state(begin()) == [(3, 50), (3, DAY - 10)]
 
 
@@ -250,7 +250,7 @@ def test_requests_are_counted_between_the_rows_of_a_long_flush(counters, begin, 
     def write_slowly(journal, rows, *arguments, **options):
         def between():
             for number, row in enumerate(rows):
-                if number % 100 == 0:  # would wait for ever if all rows were made under the lock
+                if number % 100 == 0:  # would deadlock if all rows were made under the lock
                     count(counters, "key:0", DAY)
                 yield row
 
@@ -269,7 +269,7 @@ def test_requests_are_counted_between_the_rows_of_a_long_flush(counters, begin, 
 
 
 @pytest.mark.parametrize("next_key", ["day", "new"])
-def test_windows_that_are_over_leave_the_journal(counters, journal, clock, next_key):
+def test_expired_windows_are_removed_from_the_journal(counters, journal, clock, next_key):
     count(counters, "minute", MINUTE)
     counters.flush()
     clock.advance(MINUTE)
@@ -278,7 +278,7 @@ def test_windows_that_are_over_leave_the_journal(counters, journal, clock, next_
     assert journal() == {next_key: 1}
 
 
-def test_strikes_leave_the_journal_after_the_last_one(counters, journal, clock):
+def test_strikes_are_removed_from_the_journal_after_the_last_one(counters, journal, clock):
     assert counters.strike("strikes", DAY, 2) == 1
     counters.flush()
     assert journal() == {"strikes": 1}
@@ -288,7 +288,7 @@ def test_strikes_leave_the_journal_after_the_last_one(counters, journal, clock):
     assert journal() == {}
 
 
-def test_the_journal_is_its_owners_only(counters, path):
+def test_the_journal_is_private_to_its_owner(counters, path):
     count(counters, "a", DAY)
     counters.flush()
     files = list(path.parent.iterdir())
@@ -296,7 +296,7 @@ def test_the_journal_is_its_owners_only(counters, path):
     assert {S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
-# A journal that is damaged, lost, or can't be written.
+# A journal that is damaged, missing, or can't be written.
 
 
 def damage_wholly(path):
@@ -333,7 +333,7 @@ def make_impossible(path):
     path.mkdir()
 
 
-# Has writing fail as on a full disk; a new file has room.
+# Makes writing fail as on a full disk; a new file can be written.
 FULL = "CREATE TRIGGER full BEFORE INSERT ON windows BEGIN SELECT RAISE(FAIL, 'full'); END"
 OTHER_COLUMNS = ("ALTER TABLE windows RENAME TO old", "CREATE TABLE windows (key, count, ends)")
 
@@ -346,7 +346,7 @@ OTHER_COLUMNS = ("ALTER TABLE windows RENAME TO old", "CREATE TABLE windows (key
         *([f"UPDATE windows SET {column} = 'much'"] for column in ("length", "count", "ends")),
     ],
 )
-def test_a_journal_that_cannot_be_read_is_set_aside(begin, path, journal, caplog, damage):
+def test_an_unreadable_journal_is_set_aside(begin, path, journal, caplog, damage):
     counters = begin()
     for number in range(300):
         count(counters, f"old:{number}", DAY)
@@ -366,7 +366,7 @@ def test_a_journal_that_cannot_be_read_is_set_aside(begin, path, journal, caplog
 
 
 @pytest.mark.parametrize("fault", [lose, replace_by_nothing, lose_the_folder, damage_wholly, FULL])
-def test_a_journal_that_is_lost_or_fails_is_written_whole_again(
+def test_a_journal_that_is_missing_or_fails_is_rewritten_completely(
     counters, begin, path, journal, fault
 ):
     hit(counters, 3)
@@ -382,7 +382,7 @@ def test_a_journal_that_is_lost_or_fails_is_written_whole_again(
     assert counts(again, "key:2.0") == [5, 5]
 
 
-def test_a_stop_writes_everything_to_a_new_file_where_the_old_one_fails(counters, begin, journal):
+def test_a_stop_writes_everything_to_a_new_file_if_the_old_one_fails(counters, begin, journal):
     hit(counters, 3)
     counters.flush()
     journal(FULL)
@@ -390,7 +390,7 @@ def test_a_stop_writes_everything_to_a_new_file_where_the_old_one_fails(counters
     assert counts(begin()) == [3, 3]
 
 
-def test_requests_go_on_while_the_journal_cannot_be_written(store, caplog):
+def test_requests_are_served_while_the_journal_cannot_be_written(store, caplog):
     storage, client = store.shop.counters, store.client()
     path = store.settings.counters_path
     storage.flush()
@@ -409,4 +409,4 @@ def test_requests_go_on_while_the_journal_cannot_be_written(store, caplog):
     assert failed.startswith("The counters' journal can't be written")
     assert repaired == "The counters' journal can be written again."
     remaining = client.get("/v1/store/orders").headers["X-RateLimit-Remaining"]
-    assert remaining == "996", "all were counted"
+    assert remaining == "996", "every request was counted"

@@ -1,4 +1,4 @@
-"""API keys: their shape, and how they are redacted in a text."""
+"""API keys: their format, and how they are redacted in a text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.orders import ANY
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 SHAPE = re.compile(r"sok_[0-9A-Za-z]+")
 
-# Keys come from the system's random source: each example has one of its own.
+# Keys come from the system's random source, so each example has another.
 some_key = st.builds(apikeys.generate)
 some_secret = st.binary(min_size=24, max_size=64).map(
     lambda secret: "whsec_" + base64.b64encode(secret).decode()  # pragma: allowlist secret
@@ -37,7 +37,7 @@ def test_at_least_160_bits_of_a_key_are_random():
 
 
 @given(key=some_key)
-def test_a_generated_key_is_well_formed_stored_as_its_sha_256_and_shown_by_its_beginning(key):
+def test_a_generated_key_is_well_formed_hashed_by_sha_256_and_shown_by_its_prefix(key):
     assert SHAPE.fullmatch(key)
     assert apikeys.is_well_formed(key)
     assert apikeys.digest(key) == hashlib.sha256(key.encode()).digest()
@@ -62,7 +62,7 @@ def test_a_key_that_is_mistyped_or_cut_off_is_not_well_formed(key, place, other)
 @given(
     key=some_key, around=st.text(ANY, min_size=1) | st.sampled_from(["\n", " ", "\x00", "\u0663"])
 )
-def test_a_key_with_something_around_it_is_not_well_formed(key, around):
+def test_a_key_with_other_characters_around_it_is_not_well_formed(key, around):
     for text in (around + key, key + around, key[:-1] + around):
         assert apikeys.is_well_formed(text) == (text == key)
 
@@ -83,20 +83,22 @@ def test_no_key_is_left_in_a_redacted_text(key, before, behind):
 
 
 @given(key=some_key, before=like_keys, behind=like_keys)
-def test_nothing_that_looks_like_a_key_shields_the_one_behind_it(key, before, behind):
+def test_text_that_looks_like_a_key_does_not_shield_the_key_after_it(key, before, behind):
     once = apikeys.redact(before + key + behind)
     assert key.removeprefix("sok_") not in once
     assert apikeys.redact(once) == once
 
 
 @given(several=st.lists(some_key, min_size=1, max_size=5), length=st.integers(5, 200))
-def test_all_keys_in_a_text_are_redacted_also_where_they_are_cut_off(several, length):
+def test_all_keys_in_a_text_are_redacted_even_if_they_are_cut_off(several, length):
     redacted = apikeys.redact(" and ".join(key[:length] for key in several))
     assert redacted == " and ".join(["sok_***"] * len(several))
 
 
 @given(key=some_key, depth=st.integers(1, 4), case=st.sampled_from([str.upper, str.lower]))
-def test_a_key_is_redacted_in_any_case_and_however_often_it_is_percent_encoded(key, depth, case):
+def test_a_key_is_redacted_in_upper_and_lower_case_and_at_any_depth_of_percent_encoding(
+    key, depth, case
+):
     for text in (percent_encoded(case(key)), "sok%5F" + key.removeprefix("sok_")):
         again = text.replace("%", "%" + "25" * depth)
         assert unquote_all(apikeys.redact(f"/{again} and")).lower() == "/sok_*** and"
@@ -114,7 +116,7 @@ def unquote_all(text):
 
 
 @given(no_underscore | st.sampled_from(["sok", "sOk_", "%73ok_", "s_o_k_", "sok_", "sok_ A"]))
-def test_a_text_without_a_key_is_left_as_it_is(text):
+def test_a_text_without_a_key_is_unchanged(text):
     assert apikeys.redact(text) == text
 
 

@@ -48,7 +48,7 @@ def use(client, times):
 
 
 def change_plan(store, client, plan, per_minute=None, per_day=None):
-    """Put a client's key on another plan, and wait until that is in force."""
+    """Put a client's key on another plan, and wait until that takes effect."""
     with store.database.write() as connection:
         key_store.change_plan(connection, client.key_id, plan, per_minute, per_day)
     store.clock.advance(1)
@@ -61,9 +61,9 @@ def counting(request):
 
 # Windows and their headers.
 
-# The figures of a key; the requests before, with the seconds after them; and the answer to the next
-# request: what RateLimit has of both windows, X-RateLimit-Limit, -Remaining, and -Reset in seconds
-# from the beginning, and Retry-After.
+# The limits of a key; the earlier requests, with the seconds after them; and the answer to the next
+# request: both windows in RateLimit; X-RateLimit-Limit, -Remaining, and -Reset in seconds from the
+# beginning; and Retry-After.
 COURSES = {
     "the first": ((60, 1_000), [], "59/60 999/86400", (60, 59, 60), None),
     "seconds run down": ((60, 1_000), [(1, 17.5)], "58/43 998/86383", (60, 58, 60), None),
@@ -111,20 +111,20 @@ def test_the_headers_describe_both_windows(store, clock):
         assert response.headers.get("Retry-After") == (str(retry_after) if retry_after else None)
 
 
-def test_a_refusal_has_the_error_of_the_limit_and_headers_as_documented(store):
+def test_a_refusal_has_the_documented_error_and_headers(store):
     refused = use(own(store, 1, 10), 2)
     assert_error(refused, 429, "rate_limit_exceeded")
     assert refused.get_json()["message"].startswith("Wait 60 s before")
     assert {*LIMIT_HEADERS, "Retry-After"} <= {name for name, _ in refused.headers}
 
 
-def test_a_plan_has_the_figures_of_the_contract(store):
+def test_each_plan_has_the_limits_of_the_contract(store):
     policies = {
         name: store.client(plan=name).get(LIST).headers["RateLimit-Policy"]
         for name, plan in DEFAULT_PLANS.items()
         if plan.per_minute
     }
-    # Those of other plans are in docs/api.md, which another test compares.
+    # The limits of other plans are in docs/api.md, which another test compares.
     for name in policies.keys() - {"free", "pro", "business"}:
         plan = DEFAULT_PLANS[name]
         policy = f'"minute";q={plan.per_minute};w=60, "day";q={plan.per_day};w=86400'
@@ -138,7 +138,7 @@ def test_a_plan_has_the_figures_of_the_contract(store):
 
 @pytest.mark.parametrize("started", [1000 + 3 * 2**-43, 100_000 + 3 * 2**-36])
 def test_a_window_never_has_more_seconds_left_than_it_is_long(store, clock, started):
-    # At these moments a window's end, as a floating-point number, is rounded up.
+    # At these times, a window's end is rounded up as a floating-point number.
     clock.run = started
     client = own(store, 1, 1)
     response = client.get(LIST)
@@ -160,7 +160,7 @@ def test_retry_after_is_rounded_up_to_whole_seconds_and_is_enough(store, clock):
         assert client.get(LIST).status_code == 200, after
 
 
-# What is counted: one for each request, as `test_every_response` asks of all kinds of answers.
+# Counting: each request counts once, which `test_every_response` checks for all kinds of answers.
 
 
 def test_all_operations_and_addresses_share_a_keys_windows(store):
@@ -194,7 +194,7 @@ def test_requests_with_and_without_a_wrong_key_are_counted_by_address(store, clo
     assert left(anonymous.get("/v1/nothing")) == (56, 996)
 
 
-def test_guessing_keys_meets_429(store):
+def test_guessing_keys_is_rate_limited(store):
     guesser = store.anonymous()
     codes = [
         guesser.get(LIST, headers={"Authorization": f"Bearer guess{n}"}).get_json()["code"]
@@ -204,7 +204,7 @@ def test_guessing_keys_meets_429(store):
 
 
 @pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
-def test_a_key_that_is_revoked_or_expired_counts_for_its_address(store, column):
+def test_requests_with_a_revoked_or_expired_key_count_for_the_address(store, column):
     client = store.client(plan="pro")
     client.get(LIST)
     with store.database.write() as connection:
@@ -217,7 +217,7 @@ def test_a_key_that_is_revoked_or_expired_counts_for_its_address(store, column):
     assert left(store.anonymous().get(LIST)) == (58, 998)
 
 
-def test_an_address_and_a_valid_key_from_it_are_limited_apart(store):
+def test_an_address_and_a_valid_key_from_it_are_limited_separately(store):
     use(store.anonymous(), 61)
     response = store.client(plan="free").get(LIST)
     assert response.status_code == 200
@@ -226,7 +226,7 @@ def test_an_address_and_a_valid_key_from_it_are_limited_apart(store):
     assert left(store.anonymous("203.0.113.9").get(LIST)) == (59, 999)
 
 
-def test_only_views_that_say_so_are_answered_by_the_thread_that_polls(shared_store):
+def test_only_views_marked_as_instant_are_answered_by_the_polling_thread(shared_store):
     work = ServingPolicy(shared_store.app, lambda: None).work
     instant = ("/", "/docs", "/console/app.js", "/healthz", "/openapi/v2.json")
     waiting = (
@@ -237,11 +237,11 @@ def test_only_views_that_say_so_are_answered_by_the_thread_that_polls(shared_sto
     assert {work("GET", each, {}) for each in waiting} == {Work.WAITING}
 
 
-def test_a_known_key_sees_its_own_figures_when_the_server_itself_refuses(store, monkeypatch):
+def test_a_refusal_by_the_server_itself_shows_a_known_keys_own_limits(store, monkeypatch):
     client, banned = own(store, 500, 5_000), own(store, 1, 5_000)
     use(client, 3)
     use(banned, 2)
-    monkeypatch.setattr(loop, "QUEUE_SECONDS", -1)  # each request has waited for too long
+    monkeypatch.setattr(loop, "QUEUE_SECONDS", -1)  # every request has waited too long
     shown = []
     with serving(store.app, ServingPolicy(store.app, lambda: None)) as address:
         for key in (client.secret, banned.secret, "unknown"):
@@ -260,7 +260,7 @@ def test_a_known_key_sees_its_own_figures_when_the_server_itself_refuses(store, 
     ]
 
 
-def test_addresses_are_counted_apart(store):
+def test_addresses_are_counted_separately(store):
     for address in (
         "203.0.113.9",
         "203.0.113.10",
@@ -295,7 +295,7 @@ CHANGES = {
 
 
 def gold(per_minute, per_day):
-    """Return settings with a plan of these figures."""
+    """Return settings with a plan of these limits."""
     return {"plans": {**DEFAULT_PLANS, "gold": Plan("gold", per_minute, per_day)}}
 
 
@@ -315,14 +315,14 @@ def test_a_change_of_plan_begins_new_windows(make_store, clock, between):
         assert summary_of(response)[2] == clock.time() + MINUTE
 
 
-def test_a_changed_free_plan_holds_for_addresses_too(make_store):
+def test_a_changed_free_plan_applies_to_addresses_too(make_store):
     store = make_store(plans={**DEFAULT_PLANS, "free": Plan("free", 2, 20)})
     anonymous = store.anonymous()
     assert left(anonymous.get(LIST)) == (1, 19)
     assert_error(use(anonymous, 2), 429, "rate_limit_exceeded")
 
 
-def test_a_plans_new_figures_begin_new_windows(make_store, start_again):
+def test_a_plans_new_limits_begin_new_windows(make_store, start_again):
     store = make_store(**gold(2, 20))
     client = store.client(plan="gold")
     response = client.get(LIST)
@@ -335,7 +335,7 @@ def test_a_plans_new_figures_begin_new_windows(make_store, start_again):
     assert left(client.get(LIST)) == (1, 19)
 
 
-def test_a_plan_that_this_service_does_not_know_counts_as_free(store, caplog):
+def test_an_unknown_plan_has_the_limits_of_the_free_plan(store, caplog):
     client = store.client(plan="gold")
     response = client.get(LIST)
     assert response.status_code == 200
@@ -346,10 +346,10 @@ def test_a_plan_that_this_service_does_not_know_counts_as_free(store, caplog):
     assert client.secret not in caplog.text
 
 
-# Clocks, threads, restarts, a database that is away.
+# Clocks, threads, and restarts.
 
 
-def test_a_wall_clock_that_jumps_neither_frees_nor_locks_out(store, clock):
+def test_a_jump_of_the_wall_clock_changes_no_window(store, clock):
     for jump in (3_600, -3_600, 10 * 365 * DAY, -10 * 365 * DAY):
         client = own(store, 2, 10)
         client.get(LIST)
@@ -378,7 +378,7 @@ def test_counts_and_ends_survive_a_restart_exactly(store, clock, start_again):
     assert left(client.get(LIST)) == (4, 44)
 
 
-def test_counting_is_exact_among_sixteen_threads(store):
+def test_counting_is_exact_with_sixteen_threads(store):
     _, secret = store.issue("enterprise", per_minute=80, per_day=1_000)
 
     def send(_):

@@ -1,4 +1,4 @@
-"""Counters and bans in a real Redis, which several processes share and which may be away."""
+"""Counters and bans in a real Redis, which several processes share and which may be down."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRIKES = "key:1/strikes"
 
 
 def storage_of(url, clock, store_id="abc"):
-    """Return a storage as a process of its own has it."""
+    """Return a storage as another process would have it."""
     from orders.counters.redis import RedisCounterStorage  # its package is an extra
 
     return RedisCounterStorage("shared://", url=url, store_id=lambda: store_id, clock=clock)
@@ -44,7 +44,7 @@ def hit(storage, times=1, *figures):
 
 
 def strike(storage, times=1):
-    """Strike so many times, of three; return which each was."""
+    """Strike this many times; return the number of each strike, of three."""
     return [storage.strike(STRIKES, DAY, 3) for _ in range(times)]
 
 
@@ -60,7 +60,7 @@ def counting():
 
 @pytest.fixture
 def own_redis(tmp_path, monkeypatch):
-    """A Redis of this test's own, which may be killed."""
+    """A Redis of its own, which a test may kill."""
     monkeypatch.setattr("orders.counters.redis.TIMEOUT_SECONDS", 10)
     with redis_running(tmp_path / "redis") as server:
         yield server
@@ -95,7 +95,7 @@ def other(begin, redis, clock):
 # Counting, by several processes.
 
 
-def test_it_is_found_by_its_scheme_and_opens_nothing(tmp_path):
+def test_the_storage_is_found_by_its_scheme_and_opens_nothing(tmp_path):
     url = f"unix://{tmp_path}/none"
     made = storage_of(url, Clock())
     found = storage_from_string("shared://", url=url, store_id=lambda: "abc", clock=Clock())
@@ -103,7 +103,7 @@ def test_it_is_found_by_its_scheme_and_opens_nothing(tmp_path):
     assert found.check()
 
 
-def test_processes_of_one_store_count_together_and_two_stores_apart(
+def test_processes_of_one_store_count_together_and_two_stores_separately(
     counters, other, begin, redis, clock
 ):
     stranger = begin(redis, clock, store_id="xyz")
@@ -118,7 +118,7 @@ def test_processes_of_one_store_count_together_and_two_stores_apart(
     assert (counts(counters), counts(stranger)) == ([1, 6], [2, 2])
 
 
-def test_a_redis_whose_clock_was_set_back_keeps_no_window_longer_than_it_is(counters, redis):
+def test_a_redis_whose_clock_was_set_back_does_not_extend_windows(counters, redis):
     hit(counters)
     names = [name for name in redis.names() if KEY.encode() in name]
     for name in names:
@@ -128,8 +128,8 @@ def test_a_redis_whose_clock_was_set_back_keeps_no_window_longer_than_it_is(coun
     assert [round(usage.ends_in) for usage in counters.peek(quotas())] == [MINUTE, DAY]
 
 
-def test_strikes_begin_anew_once_the_ban_is_known(counters, clock, monkeypatch):
-    # As many minutes: of a second, a tenth might pass in Redis itself where the machine is busy.
+def test_strikes_begin_again_once_the_ban_is_settled(counters, clock, monkeypatch):
+    # Minutes instead of seconds: on a busy machine, a tenth of a second may pass in Redis itself.
     monkeypatch.setattr("orders.counters.redis._SETTLED_MS", 60_000)
     monkeypatch.setattr("orders.counters.redis._UNSETTLED_MS", 600_000)
     counters.settle(STRIKES)
@@ -150,20 +150,20 @@ def test_strikes_begin_anew_once_the_ban_is_known(counters, clock, monkeypatch):
     assert strike(counters) == [1]
 
 
-# What is in Redis.
+# Data in Redis.
 
 
-def test_every_key_ends_and_is_small(counters, redis):
+def test_every_redis_key_expires_and_is_small(counters, redis):
     hit(counters, 3, "key:4711.2", 10**9, 10**9)
     hit(counters, 3, "address:2001:db8:ffff:ffff::/64", 60, 1_000)
     counters.strike("key:4711/strikes", MINUTE, 30)
     names = redis.names()
-    assert len(names) == 2 + 2 + 1 + 1  # and the probe of the start
+    assert len(names) == 2 + 2 + 1 + 1  # the last is the probe at the start
     assert all(0 < redis.command("PTTL", name) <= DAY * 1000 for name in names)
     assert max(redis.command("MEMORY", "USAGE", name) for name in names) <= 250
 
 
-def test_the_windows_of_a_client_are_in_one_slot_of_a_cluster(counters):
+def test_the_windows_of_a_client_are_in_one_cluster_slot(counters):
     from redis.crc import key_slot
 
     for identity in (KEY, "address:2001:db8::/64"):
@@ -173,7 +173,7 @@ def test_the_windows_of_a_client_are_in_one_slot_of_a_cluster(counters):
 
 
 @pytest.mark.parametrize("command", ["SCRIPT FLUSH", "CLIENT KILL TYPE normal SKIPME yes"])
-def test_a_redis_that_forgot_the_script_or_closed_the_connection_counts_on(
+def test_counting_continues_after_redis_flushed_the_script_or_closed_the_connection(
     counters, redis, caplog, command
 ):
     hit(counters)
@@ -182,10 +182,10 @@ def test_a_redis_that_forgot_the_script_or_closed_the_connection_counts_on(
     assert warnings(caplog) == []
 
 
-# A Redis that is away.
+# A Redis that is down.
 
 
-def test_while_redis_is_away_each_process_counts_in_memory(own_redis, begin, clock, caplog):
+def test_while_redis_is_down_each_process_counts_in_memory(own_redis, begin, clock, caplog):
     one, other = begin(own_redis, clock), begin(own_redis, clock)
     hit(one, 2)
     own_redis.kill()
@@ -198,7 +198,7 @@ def test_while_redis_is_away_each_process_counts_in_memory(own_redis, begin, clo
     assert warning.startswith(f"Redis at {own_redis.socket} is away (")
     assert warning.endswith("each process counts in memory until it is back.")
     assert (one.check(), one.trouble) == (False, "Redis is away, each process counts in memory")
-    assert other.check(), "it has sent nothing yet"
+    assert other.check(), "this process has sent nothing yet"
     own_redis.start()
     one.flush()
     assert (one.check(), one.trouble) == (True, "")
@@ -207,7 +207,7 @@ def test_while_redis_is_away_each_process_counts_in_memory(own_redis, begin, clo
     assert hit(other) == (True, 2, 2)
 
 
-def test_what_redis_last_said_of_a_window_is_recalled_without_asking(own_redis, begin, clock):
+def test_the_last_known_state_of_a_window_is_recalled_without_asking_redis(own_redis, begin, clock):
     one = begin(own_redis, clock)
     assert [*map(used, one.recall(quotas()))] == [0, 0]
     hit(one, 3)
@@ -215,14 +215,16 @@ def test_what_redis_last_said_of_a_window_is_recalled_without_asking(own_redis, 
     assert [*map(used, one.recall(quotas()))] == [3, 3]
     clock.advance(61)
     assert [*map(used, one.recall(quotas()))] == [0, 3]
-    assert one.check(), "it was not asked"
+    assert one.check(), "Redis was not asked"
 
 
 USES = [hit, counts, strike, lambda storage: storage.settle(STRIKES), lambda one: one.flush()]
 
 
 @pytest.mark.parametrize("use", USES)
-def test_any_use_finds_out_that_redis_is_away_and_one_warns(own_redis, begin, clock, caplog, use):
+def test_any_use_notices_that_redis_is_down_and_only_the_first_warns(
+    own_redis, begin, clock, caplog, use
+):
     counters = begin(own_redis, clock)
     own_redis.kill()
     for _ in range(3):
@@ -232,7 +234,7 @@ def test_any_use_finds_out_that_redis_is_away_and_one_warns(own_redis, begin, cl
     assert "is away" in warning
 
 
-def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, monkeypatch):
+def test_a_redis_that_hangs_delays_requests_only_once(own_redis, begin, monkeypatch):
     monkeypatch.setattr("orders.counters.redis.TIMEOUT_SECONDS", 5)
     counters = begin(own_redis, Clock())
     hit(counters)
@@ -242,7 +244,7 @@ def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, monke
         list(threads.map(lambda _: hit(counters), range(8)))
     for _ in range(100):
         hit(counters)
-    assert 4 < time.monotonic() - began < 20  # one after another would wait for 40 s and more
+    assert 4 < time.monotonic() - began < 20  # one after another, they would wait for 40 s and more
     assert not counters.check()
     own_redis.resume()
     counters.flush()
@@ -260,7 +262,7 @@ def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, monke
         ),
     ],
 )
-def test_a_redis_that_refuses_to_write_is_away(own_redis, begin, caplog, commands, words):
+def test_a_redis_that_refuses_to_write_counts_as_down(own_redis, begin, caplog, commands, words):
     refuse, allow = commands
     counters = begin(own_redis, Clock())
     hit(counters)
@@ -276,32 +278,32 @@ def test_a_redis_that_refuses_to_write_is_away(own_redis, begin, caplog, command
     assert hit(counters) == (True, 2, 2)
 
 
-# Bans, where two processes serve one store: two applications over one folder and one Redis.
+# Bans with two processes that serve one store: two applications over one folder and one Redis.
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Have stores wait for a lock for a moment only."""
+    """Make stores wait only a moment for a lock."""
     for module in (DATABASES.module, commits):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
 
 
 @pytest.fixture
 def both(make_store, store):
-    """A client whose key has a minute of one request, at the one process and at the other."""
+    """A client of each of two processes, with the same key of one request a minute."""
     client = own(store)
     return client, type(client)(make_store(), client.key_id, client.secret)
 
 
 def banned_by(one, other):
-    """Have a key banned by the refusals of two processes together: by the thirtieth."""
+    """Get a key banned by the refusals of two processes together, at the thirtieth."""
     spend(one)
     strike_once(other)
     assert codes(other, 13) == plain(13)
     assert codes(one, 16) == [*plain(15), "api_key_banned"]
 
 
-def test_the_other_process_knows_of_the_ban_at_once_and_goes_by_the_keys_row_later(
+def test_the_other_process_sees_the_ban_at_once_and_later_reads_it_from_the_keys_row(
     both, clock, caplog
 ):
     one, other = both
@@ -309,7 +311,7 @@ def test_the_other_process_knows_of_the_ban_at_once_and_goes_by_the_keys_row_lat
     response = other.get(LIST)
     assert_error(response, 429, "api_key_banned")
     assert int(response.headers["Retry-After"]) in {BAN - 1, BAN}
-    assert len(caplog.messages) == 1, "only the one that banned says so"
+    assert len(caplog.messages) == 1, "only the process that banned the key logs it"
     clock.advance(100)
     response = other.get(LIST)
     assert_error(response, 429, "api_key_banned")
@@ -319,7 +321,7 @@ def test_the_other_process_knows_of_the_ban_at_once_and_goes_by_the_keys_row_lat
     assert codes(one, 1) == plain(1)
 
 
-def test_the_other_process_knows_of_the_ban_until_it_is_in_the_keys_row(impatient, both, clock):
+def test_the_other_process_sees_the_ban_before_it_is_in_the_keys_row(impatient, both, clock):
     one, other = both
     with one.store.locked():
         banned_by(one, other)
@@ -334,7 +336,7 @@ def test_the_other_process_knows_of_the_ban_until_it_is_in_the_keys_row(impatien
     assert codes(other, 14) == plain(14)
 
 
-def test_an_unbanned_key_is_unbanned_everywhere_and_its_count_begins_at_zero(both):
+def test_a_key_is_unbanned_in_every_process_and_its_count_begins_at_zero(both):
     one, other = both
     banned_by(one, other)
     codes(other, 5)

@@ -1,4 +1,4 @@
-"""The running service over Redis: starts that can't work, a Redis that goes, four processes."""
+"""The running service with Redis: failing starts, a Redis that goes down, four processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.machine import wait_until
 from tests.support.redis_server import redis_running
 from tests.support.service import ROOT, Service, environment_for, run_flask
 
-# Slow: on a machine that is busy with other tests, Redis may be waited for in vain.
+# Slow: on a machine that is busy with other tests, waiting for Redis may time out.
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 LIST = "/v1/store/orders"
@@ -28,7 +28,7 @@ ESCAPED = "s3cret%2Fword"
 
 @pytest.fixture
 def own_redis(tmp_path):
-    """A Redis of this test's own, which may be killed."""
+    """A Redis of its own, which a test may kill."""
     with redis_running(tmp_path / "redis") as server:
         yield server
 
@@ -71,7 +71,7 @@ def test_another_kind_of_server_stops_the_start(tmp_path, forks):
     assert done.stderr.startswith(f"Error: Redis at {place} refuses to count: Protocol ")
 
 
-def test_a_redis_with_a_password_counts(guarded, start):
+def test_a_redis_with_a_password_is_used(guarded, start):
     service = start(ORDERS_LIMITS_URL=f"unix://:{ESCAPED}@{guarded.socket}")
     service.request("GET", LIST)
     assert any(b"address:127.0.0.1" in key for key in guarded.names())
@@ -81,7 +81,7 @@ def test_a_redis_with_a_password_counts(guarded, start):
     assert "s3cret" not in log
 
 
-def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, start):
+def test_a_start_while_redis_is_down_warns_and_connects_later(tmp_path, own_redis, start):
     own_redis.kill()
     service = start(ORDERS_LIMITS_URL=f"unix://:{ESCAPED}@{own_redis.socket}?db=1")
     assert "is away" in "".join(service.log)
@@ -90,7 +90,7 @@ def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, sta
     assert ready.status == 200
     assert ready.json()["counters"] == "degraded: Redis is away, each process counts in memory"
     own_redis.start()
-    # It has no password, and refuses one.
+    # This Redis has no password yet, and refuses one.
     wait_until(lambda: "refuses to count" in "".join(service.log))
     own_redis.command("CONFIG", "SET", "requirepass", PASSWORD)
     wait_until(lambda: "is back, and counts again" in "".join(service.log))
@@ -100,7 +100,7 @@ def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, sta
     assert "s3cret" not in "".join(service.log)
 
 
-def test_a_service_that_counts_in_memory_imports_no_redis():
+def test_a_service_that_counts_in_memory_does_not_import_redis():
     script = (
         "import sys; from orders.application import create_app; from orders.settings import "
         "Settings; create_app(Settings()); sys.exit('redis' in sys.modules)"
@@ -109,10 +109,10 @@ def test_a_service_that_counts_in_memory_imports_no_redis():
     assert done.returncode == 0
 
 
-# A Redis that goes and comes back.
+# A Redis that goes down and comes back.
 
 
-def test_requests_go_on_when_redis_is_killed_and_it_counts_again_when_it_is_back(
+def test_requests_are_served_while_redis_is_down_and_counted_there_once_it_is_back(
     own_redis, start, tmp_path
 ):
     for attempt in range(5):
@@ -120,17 +120,17 @@ def test_requests_go_on_when_redis_is_killed_and_it_counts_again_when_it_is_back
         remaining = counted_around_an_outage(service, own_redis)
         service.stop()
         logged = [line for line in service.log if "Redis" in line and "warning" in line]
-        # On a busy machine, Redis may once more be waited for in vain.
+        # On a busy machine, waiting for Redis may time out once more.
         if len(logged) == 2:
             break
     assert len(logged) == 2, logged
-    # Windows begin anew in memory, and in a Redis that has forgotten.
+    # Windows begin again in memory, and in a Redis that has lost its data.
     for each in remaining:
         assert sorted(each) == list(range(999_960, 1_000_000))
 
 
 def counted_around_an_outage(service, redis):
-    """Return what remains after each request: before an outage of Redis, during it, after it."""
+    """Return the requests left after each one, before, during and after an outage of Redis."""
     key = service.issue("enterprise", "--per-minute", "1000000", "--per-day", "1000000")
 
     def left(_):
@@ -149,7 +149,7 @@ def counted_around_an_outage(service, redis):
     return shared, alone, anew
 
 
-# Several processes. Each has a copy of the same database: the same store, with the same keys.
+# Several processes. Each has a copy of one database: the same store, with the same keys.
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def four_services(folder, empty_database, redis_url):
         yield services, issued.stdout.strip()
 
 
-def test_over_four_processes_a_limit_is_exact_and_the_thirtieth_429_bans(
+def test_across_four_processes_a_limit_is_exact_and_the_thirtieth_429_bans(
     tmp_path, empty_database, own_redis
 ):
     for attempt in range(5):
@@ -187,9 +187,9 @@ def test_over_four_processes_a_limit_is_exact_and_the_thirtieth_429_bans(
 
             with ThreadPoolExecutor(16) as threads:
                 answers = list(threads.map(use, range(201)))
-                time.sleep(1.1)  # in which no refusal counts but the first
+                time.sleep(1.1)  # within a second, only the first refusal counts
                 answers += threads.map(use, range(49))
-        # On a busy machine a process may wait too long for Redis, and count by itself meanwhile.
+        # On a busy machine, a process may time out waiting for Redis and count by itself meanwhile.
         if not any("is away" in line for service in services for line in service.log):
             break
     admitted = [left for code, left in answers if code == "not_found"]

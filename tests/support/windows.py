@@ -25,7 +25,7 @@ CLOCK = "the clock has steps of 15 ms: what takes less takes nothing"
 
 _BY_REASON = {
     RIGHTS: """
-        test_the_journal_is_its_owners_only test_a_journal_that_cannot_be_read_is_set_aside
+        test_the_journal_is_private_to_its_owner test_an_unreadable_journal_is_set_aside
         test_a_backup_is_complete_private_to_its_owner_and_has_a_checksum_beside_it
         test_a_backup_of_any_name_is_for_its_owner_only_with_nothing_beside_it
         test_a_new_database_is_empty_for_its_owner_only_and_has_an_id_of_its_own
@@ -38,12 +38,12 @@ _BY_REASON = {
         test_a_backup_overwrites_files_only_if_asked_and_never_the_database
     """,
     OPEN: """
-        test_a_last_use_that_cannot_be_written_fails_no_request_and_is_written_later
+        test_a_last_use_that_cannot_be_written_is_written_later_and_fails_no_request
         test_a_ban_that_cannot_be_written_is_kept_in_memory
         test_a_ban_that_could_not_be_written_is_written_later_and_can_be_lifted
-        test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_written
-        test_a_journal_that_is_lost_or_fails_is_written_whole_again
-        test_requests_go_on_while_the_journal_cannot_be_written
+        test_evicted_addresses_take_no_memory_while_the_journal_cannot_be_written
+        test_a_journal_that_is_missing_or_fails_is_rewritten_completely
+        test_requests_are_served_while_the_journal_cannot_be_written
         test_a_database_that_is_away_holds_nobody_back
         test_a_connection_is_never_opened_to_a_file_that_replaced_the_database
         test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database
